@@ -1,0 +1,160 @@
+"""The command line. Heavy modules are imported inside the commands: `agentgym --help` must not wait for torch."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .errors import AgentGymError, ConfigError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def _split(args: list[str]) -> tuple[list[str], list[str]]:
+    """Tell files from overrides (a=b)."""
+    files = [a for a in args if "=" not in a or Path(a).is_file()]
+    return files, [a for a in args if a not in files]
+
+
+@app.command()
+def run(args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [RECIPE.yaml ...] [a.b=value ...]")]) -> None:
+    """Train: a task set, optionally recipes, optionally overrides, merged left to right."""
+    from .config import load
+
+    files, overrides = _split(args)
+    if not files:
+        raise ConfigError("which task set? For example: agentgym run tasks/alfworld.yaml")
+    config = load(files, overrides)
+    if not config.run.dir:
+        config.run.dir = str(_free_dir(Path("runs") / Path(files[0]).stem))
+    from agentgym.trainers.train import train
+
+    train(config)
+
+
+def _free_dir(base: Path) -> Path:
+    import datetime
+
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return base.with_name(f"{base.name}-{stamp}")
+
+
+@app.command()
+def resume(run_dir: Annotated[Path, typer.Argument(help="the folder of an interrupted run")]) -> None:
+    """Go on with an interrupted run, to the same numbers."""
+    from agentgym.trainers.train import resume as go_on
+
+    go_on(run_dir)
+
+
+@app.command()
+def eval(
+    checkpoint: Annotated[str, typer.Argument(help="a checkpoint or run folder, a model name, an endpoint (http://…), or a policy (expert, random)")],
+    args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [a.b=value ...]")],
+    k: Annotated[int, typer.Option(help="episodes per task")] = 1,
+    split: Annotated[str | None, typer.Option(help="instead of the task set's held-out split")] = None,
+    tasks: Annotated[int | None, typer.Option(help="only this many tasks, spread evenly (default: the whole split)")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for episodes.jsonl and results.json; an interrupted evaluation there goes on")] = None,
+    model: Annotated[str | None, typer.Option(help="the model's name at the endpoint")] = None,
+) -> None:
+    """Evaluate on held-out episodes: success with intervals, pass@k, per task type."""
+    from .config import load
+
+    files, overrides = _split(args)
+    if not files:
+        raise ConfigError("which task set? For example: agentgym eval runs/my-run tasks/alfworld.yaml")
+    config = load(files, overrides)
+    from agentgym.trainers.panel import evaluate_command
+
+    evaluate_command(checkpoint, config, k=k, split=split, n_tasks=tasks, out=out, model=model)
+
+
+@app.command()
+def compare(a: Path, b: Path) -> None:
+    """Compare two evaluations of the same panel: paired bootstrap of the difference b − a."""
+    from rich.console import Console
+
+    from .evaluate import compare as compare_results
+
+    Console().print(compare_results(a, b))
+
+
+@app.command()
+def check(
+    env: Annotated[str, typer.Argument(help="an environment: a name, module:Class or ./file.py:Class")],
+    oracle: Annotated[int, typer.Option(help="alfworld only: play this many games on the real engine too and compare every step")] = 0,
+    data: Annotated[str | None, typer.Option(help="alfworld: folder that holds json_2.1.1 (default: $ALFWORLD_DATA, else generated)")] = None,
+    dialect: Annotated[str, typer.Option(help="alfworld: move or put")] = "move",
+    seed: int = 0,
+) -> None:
+    """Check an environment against the contract, and print what to mend."""
+    if oracle:
+        from .registry import find
+
+        if env != "alfworld":
+            raise ConfigError(f"--oracle is for alfworld, which has a second engine to compare with; got {env!r}")
+        find("env", env)
+        from agentgym.envs.alfworld.oracle import main as compare_engines
+
+        raise typer.Exit(compare_engines(oracle, data, dialect, seed))
+    from rich.console import Console
+
+    from .check import check_env, render
+
+    problems = check_env(env, seed=seed)
+    Console().print(render(problems))
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command("list")
+def list_(kind: Annotated[str | None, typer.Argument(help="only this kind")] = None) -> None:
+    """List every plug-in kind and name with one line each."""
+    from rich.console import Console
+
+    from .registry import KINDS, names
+
+    console = Console()
+    for k in [kind] if kind else KINDS:
+        found = names(k)
+        if found:
+            console.print(f"[bold]{k}[/bold]")
+            for name, line in sorted(found.items()):
+                console.print(f"  {name:<16} {line}", markup=False, highlight=False)
+
+
+def main() -> None:
+    """Entry point: a known error is one clear message, never a traceback."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as e:
+        sys.exit(e.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        sys.exit(130)
+    except AgentGymError as e:
+        _say(f"error: {e}")
+        sys.exit(1)
+    except OSError as e:
+        if e.errno != errno.ENOSPC:
+            raise
+        _say(f"error: the disk is full ({e.filename or 'while writing'}). Free some space, then go on with `agentgym resume RUN_DIR`")
+        sys.exit(1)
+    except Exception as e:
+        if type(e).__module__.startswith(("typer", "click")) and hasattr(e, "format_message"):
+            _say(f"error: {e.format_message()}")
+            sys.exit(2)
+        raise
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

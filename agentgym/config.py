@@ -1,0 +1,338 @@
+"""YAML files and `a.b=value` overrides → checked dataclasses. Unknown keys and wrong types are refused; no DictConfig travels.
+
+Layers are merged left to right. A plug-in section is a name (`credit: gigpo`) or a map with its options (`{name: gigpo, step_weight: 0.5}`);
+naming another plug-in drops the options of the first. Plural sections are maps; `objectives.kl=null` drops an entry.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError, did_you_mean
+from .registry import fit
+
+
+@dataclass
+class Plugin:
+    """A plug-in by name, with its options."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Splits:
+    """Which splits are trained on and held out."""
+
+    train: str = "train"
+    eval: str = "valid_unseen"
+
+
+@dataclass
+class Rollout:
+    """How episodes are collected for one update."""
+
+    tasks: int = 16  # tasks (groups) per update
+    group_size: int = 8  # episodes per task
+    concurrency: int = 128  # episodes in flight
+    max_tokens: int = 32  # tokens per completion
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: list[str] = field(default_factory=list)
+    step_timeout: float = 60.0  # seconds for one reset or step of a blocking environment
+    invalid_penalty: float = 0.0  # taken from the advantage of a step whose action was not accepted
+    drop_uniform: bool = False  # dynamic sampling (DAPO): drop groups whose outcomes are all the same, draw others
+    max_draws: int = 4  # dynamic sampling: at most this many times `tasks` are drawn for one update
+
+
+@dataclass
+class Update:
+    """How a batch becomes optimiser steps."""
+
+    count: int = 100  # updates in this stage
+    passes: int = 1  # over each batch
+    minibatches: int = 1  # optimiser steps per pass; whole trajectories, however many steps they have
+    tokens_per_microbatch: int = 16_384  # padded tokens in memory at a time; never changes the gradient
+    clip_norm: float = 1.0
+    warmup: int = 0  # optimiser steps of linear warm-up
+    decay: str = "constant"  # constant | linear | cosine, over the stage
+
+
+@dataclass
+class Eval:
+    """Held-out evaluation inside a run."""
+
+    every: int = 0  # updates between evaluations; 0 = only before, after the warm start, and at the end
+    tasks: int | None = None  # tasks for the evaluations in between (the first and the final one always use the whole split)
+    k: int = 1  # episodes per task
+    temperature: float = 0.4
+    top_p: float = 1.0
+    top_k: int = 0
+    show: int = 3  # episodes printed at the end
+
+
+@dataclass
+class Checkpoint:
+    """What is kept on disk."""
+
+    every: int = 10  # updates between checkpoints
+    keep_last: int = 2  # the best by held-out success and the final one are always kept
+
+
+@dataclass
+class Run:
+    """Where a run lives and what makes it repeatable."""
+
+    dir: str = ""  # default: runs/<task file>-<date>
+    seed: int = 0
+    threads: int = 0  # torch threads; 0 = leave torch's default
+    device: str = "cpu"
+    minutes: float = 0.0  # stop a stage's updates when the run has taken this long; 0 = no limit
+    trajectories_every: int = 10  # updates between stored batches of trajectories; 0 = none
+
+
+def _plugin(name: str, **options: Any) -> Any:
+    return field(default_factory=lambda: Plugin(name, options))
+
+
+@dataclass
+class Config:
+    """One stage of a run, or the base that its stages override."""
+
+    env: Plugin = _plugin("alfworld")
+    splits: Splits = field(default_factory=Splits)
+    context: Plugin = _plugin("full")
+    action: Plugin = _plugin("plain")
+    rewards: dict[str, Plugin] = field(default_factory=dict)
+    discount: float = 0.95
+    model: Plugin = _plugin("tiny")
+    policy: Plugin = _plugin("hf")
+    sampler: Plugin = _plugin("uniform")
+    explore: Plugin = _plugin("independent")
+    credit: Plugin | None = None
+    weights: dict[str, Plugin] = field(default_factory=dict)
+    objectives: dict[str, Plugin] = field(default_factory=dict)
+    reduce: Plugin = _plugin("token_mean")
+    optimizer: Plugin = _plugin("adamw")
+    rollout: Rollout = field(default_factory=Rollout)
+    update: Update = field(default_factory=Update)
+    eval: Eval = field(default_factory=Eval)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    run: Run = field(default_factory=Run)
+    loggers: dict[str, Plugin] = field(default_factory=lambda: {"console": Plugin("console"), "jsonl": Plugin("jsonl")})
+    recipe: str | None = None
+    stages: dict[str, Any] = field(default_factory=dict)
+
+
+STAGE_KEYS = frozenset(f.name for f in dataclasses.fields(Config)) - {"env", "splits", "model", "run", "recipe", "stages", "checkpoint", "loggers"}
+
+
+def _hints() -> dict[str, Any]:
+    return typing.get_type_hints(Config)
+
+
+def _is_plugin(key: str) -> bool:
+    hint = _hints()[key]
+    return hint is Plugin or Plugin in typing.get_args(hint) and typing.get_origin(hint) is not dict
+
+
+def _is_plugin_map(key: str) -> bool:
+    return typing.get_origin(_hints()[key]) is dict and key != "stages"
+
+
+def normalise(layer: Any, source: str, *, stage: bool = False) -> dict[str, Any]:
+    """Check the keys of one layer and bring shorthands (`credit: gigpo`) to their long form. Raises ConfigError naming `source`."""
+    if layer is None:
+        return {}
+    if not isinstance(layer, Mapping):
+        raise ConfigError(f"{source}: a configuration is a map of keys, got {type(layer).__name__}")
+    allowed = STAGE_KEYS if stage else {f.name for f in dataclasses.fields(Config)}
+    out: dict[str, Any] = {}
+    for key, value in layer.items():
+        if key not in allowed:
+            if stage and key in {f.name for f in dataclasses.fields(Config)}:
+                raise ConfigError(f"{source}: {key!r} cannot differ between stages; set it once at the top")
+            raise ConfigError(f"{source}: unknown key {key!r}.{did_you_mean(str(key), allowed)} Allowed: {', '.join(sorted(allowed))}")
+        where = f"{source}: {key}"
+        if key == "stages":
+            out[key] = {n: None if s is None else normalise(s, f"{where}.{n}", stage=True) for n, s in _map(value, where).items()}
+        elif _is_plugin(key):
+            out[key] = _long(value, where)
+        elif _is_plugin_map(key):
+            out[key] = {n: None if p is None else _long({"name": n, **_map(p, f"{where}.{n}")}, where) for n, p in _map(value, where).items()}
+        else:
+            out[key] = _section(key, value, where)
+    return out
+
+
+def _map(value: Any, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: expected a map, got {value!r}")
+    return {str(k): v for k, v in value.items()}
+
+
+def _long(value: Any, where: str) -> Any:
+    """Return a plug-in as {"name": …, options…}; a map without a name only changes options."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return {"name": value, "__replace__": True}
+    return dict(_map(value, where))
+
+
+def _section(key: str, value: Any, where: str) -> Any:
+    hint = _hints()[key]
+    if not dataclasses.is_dataclass(hint):
+        return value
+    allowed = [f.name for f in dataclasses.fields(hint)]
+    for k in _map(value, where):
+        if k not in allowed:
+            raise ConfigError(f"{where}: unknown key {k!r}.{did_you_mean(k, allowed)} Allowed: {', '.join(allowed)}")
+    return _map(value, where)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two normalised layers; a plug-in of another name replaces the first with its options."""
+    out = copy.deepcopy(dict(base))
+    for key, value in over.items():
+        if key == "__replace__":
+            continue
+        old = out.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            renamed = "name" in value and value["name"] != old.get("name")
+            out[key] = merge({}, value) if renamed or value.get("__replace__") else merge(old, value)
+        else:
+            out[key] = merge({}, value) if isinstance(value, Mapping) else copy.deepcopy(value)
+    return out
+
+
+def build(merged: Mapping[str, Any]) -> Config:
+    """Turn a merged layer into a Config. Raises ConfigError on wrong types."""
+    hints, out = _hints(), {}
+    for key, value in merged.items():
+        if key == "stages":
+            out[key] = {n: s for n, s in value.items() if s is not None}
+        elif _is_plugin(key):
+            out[key] = _to_plugin(value, key)
+        elif _is_plugin_map(key):
+            out[key] = {n: _to_plugin(p, f"{key}.{n}") for n, p in value.items() if p is not None}
+        elif dataclasses.is_dataclass(hints[key]):
+            section = typing.get_type_hints(hints[key])
+            out[key] = hints[key](**{k: fit(v, section[k], f"{key}.{k}") for k, v in value.items()})  # type: ignore[operator]
+        else:
+            out[key] = fit(value, hints[key], key)
+    return Config(**out)
+
+
+def _to_plugin(value: Any, where: str) -> Plugin | None:
+    if value is None:
+        return None
+    options = {k: v for k, v in value.items() if k not in ("name", "__replace__")}
+    name = value.get("name") or getattr(_default(where.split(".")[0]), "name", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"{where}: which one? Give a name ({where}=NAME); got only options {sorted(options)}")
+    return Plugin(name, options)
+
+
+def _default(key: str) -> Any:
+    return getattr(Config(), key, None)
+
+
+def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Config:
+    """Merge files and overrides left to right. The first file's `recipe` is used only when no other file is given."""
+    layers = [(read_yaml(f), str(f)) for f in files]
+    recipe = (layers[0][0] or {}).get("recipe") if len(layers) == 1 and isinstance(layers[0][0], Mapping) else None
+    for o in overrides:
+        if o.startswith("recipe="):
+            recipe = o.partition("=")[2]
+    if recipe:
+        path = find_file(recipe, "recipes")
+        layers.insert(0, (read_yaml(path), str(path)))
+    layers += [(_override(o), f"override {o!r}") for o in overrides]
+    merged: dict[str, Any] = {}
+    for layer, source in layers:
+        merged = merge(merged, normalise(layer, source))
+    return build(merged)
+
+
+def stages(config: Config) -> dict[str, Config]:
+    """Return stage name → complete configuration, in order; a run without stages is one stage named "rl"."""
+    if not config.stages:
+        return {"rl": config}
+    base = to_layer(config)
+    base.pop("stages")
+    return {name: build(merge(base, over)) for name, over in config.stages.items()}
+
+
+def read_yaml(path: str | Path) -> Any:
+    """Read a YAML file, interpolations resolved. Raises ConfigError with the line of a syntax error."""
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    p = find_file(str(path), "tasks")
+    try:
+        return OmegaConf.to_container(OmegaConf.load(p), resolve=True)
+    except yaml.YAMLError as e:
+        mark = getattr(e, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{p}{line}: not valid YAML ({getattr(e, 'problem', e)})") from None
+    except (OmegaConfBaseException, OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{p}: {e}") from None
+
+
+def find_file(name: str, kind: str) -> Path:
+    """Return the YAML file `name`: a path, or the bare name of a bundled task set or recipe."""
+    from importlib.util import find_spec
+
+    p = Path(name).expanduser()
+    if p.is_file():
+        return p
+    spec = find_spec({"tasks": "agentgym.tasks", "recipes": "agentgym.trainers.recipes"}[kind])
+    folder = Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else Path(kind)
+    bundled = {f.stem: f for f in sorted(folder.glob("*.yaml"))}
+    if name in bundled:
+        return bundled[name]
+    raise ConfigError(f"there is no file {name!r}, and no bundled one of that name in {kind}.{did_you_mean(name, bundled)} Bundled: {', '.join(bundled) or 'none'}")
+
+
+def _override(text: str) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    key, eq, _ = text.partition("=")
+    if not eq or not key:
+        raise ConfigError(f"override {text!r}: expected key=value, e.g. credit.step_weight=0.5")
+    out = OmegaConf.to_container(OmegaConf.from_dotlist([text]), resolve=False)
+    assert isinstance(out, dict)
+    return typing.cast(dict[str, Any], out)
+
+
+def to_layer(config: Config) -> dict[str, Any]:
+    """Return the configuration as plain data in the form that `build` reads."""
+    raw = dataclasses.asdict(config)
+    for key in list(raw):
+        if _is_plugin(key) and raw[key] is not None:
+            raw[key] = {"name": raw[key]["name"], **raw[key]["options"]}
+        elif _is_plugin_map(key):
+            raw[key] = {n: {"name": p["name"], **p["options"]} for n, p in raw[key].items()}
+    return raw
+
+
+def fingerprint(config: Config) -> str:
+    """Return a hash of all that decides a run's numbers (not of where it is written or how it is logged)."""
+    raw = to_layer(config)
+    for key in ("loggers", "checkpoint"):
+        raw.pop(key)
+    raw["run"] = {"seed": config.run.seed, "device": config.run.device}
+    return hashlib.sha256(json.dumps(raw, sort_keys=True, default=str).encode()).hexdigest()[:16]

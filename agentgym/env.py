@@ -1,0 +1,110 @@
+"""Text environments: a Gymnasium environment whose observations and actions are strings."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from . import GYMNASIUM_IDS, registry
+from .errors import EnvError, RegistryError, TaskError, did_you_mean
+
+
+class UnicodeText(spaces.Text):
+    """Any string up to `max_length` characters; samples are drawn from printable ASCII."""
+
+    def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(max_length, min_length=0, charset=frozenset(map(chr, range(32, 127))), seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        """Return whether `x` is a string that is not too long."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """Draw a random string of at most 64 characters."""
+        letters = np.array(sorted(self.character_set))
+        length = int(self.np_random.integers(0, min(64, self.max_length) + 1))
+        return "".join(self.np_random.choice(letters, size=length))
+
+
+class Expert(Protocol):
+    """Plays an environment well: one `act` per turn, a new instance per episode."""
+
+    def act(self, observation: str, info: dict[str, Any]) -> str:
+        """Return the next action."""
+        ...
+
+
+class TextEnv(gym.Env[str, str]):
+    """Base of every agentgym environment.
+
+    The contract (checked by `agentgym.check_env`): `reset(seed=…, options={"task": id})` plays exactly that task, `reset(seed=s)` picks one
+    by seed; `step` takes a string and never raises on what a model may write. `info` always has `task_id`, `state` (key of the state the
+    agent is in; equal keys meet in one anchor group), `success`, `valid` (the last action was accepted); `admissible` and `task_type` where
+    they exist. An infrastructure failure raises EnvError; it is never a reward of 0.
+
+    `blocking` = True: reset and step may wait (a process, a server); the agent loop then runs them in a thread with a time-out.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"]}
+    observation_space: spaces.Space[str]
+    action_space: spaces.Space[str]
+    blocking: bool = False
+
+    def __init__(self, *, max_observation: int = 100_000, max_action: int = 100_000) -> None:
+        self.observation_space = UnicodeText(max_observation)
+        self.action_space = UnicodeText(max_action)
+
+    def tasks(self) -> list[str]:
+        """Return the ids of all tasks of this environment's split, in a fixed order."""
+        raise EnvError(f"{type(self).__name__} does not list its tasks: define tasks() -> list[str]")
+
+    def expert(self, **options: Any) -> Expert:
+        """Return a player for one episode, for demonstrations and as an upper bound."""
+        raise EnvError(f"{type(self).__name__} has no expert: define expert(), or use another policy for the warm start")
+
+    def pick_task(self, seed: int | None, options: dict[str, Any] | None, ids: list[str]) -> str:
+        """Seed the generator and return the id that `reset(seed, options)` means. Raises TaskError on an unknown id."""
+        super().reset(seed=seed)
+        extra = set(options or {}) - {"task"}
+        if extra:
+            raise EnvError(f"reset(options=…) has no key {sorted(extra)[0]!r}; allowed: 'task'")
+        if not ids:
+            raise TaskError(f"{type(self).__name__} has no tasks in this split")
+        wanted = (options or {}).get("task")
+        if wanted is None:
+            return ids[int(self.np_random.integers(len(ids)))]
+        if wanted not in _id_set(tuple(ids)):
+            raise TaskError(f"there is no task {wanted!r} in this split ({len(ids)} tasks).{did_you_mean(str(wanted), ids)}")
+        return str(wanted)
+
+
+@functools.lru_cache(maxsize=16)
+def _id_set(ids: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(ids)
+
+
+def make(name: str, **options: Any) -> TextEnv:
+    """Make an environment by its name (`alfworld`), its Gymnasium id, `module:Class` or `./file.py:Class`."""
+    target = registry.find("env", GYMNASIUM_IDS.get(name, (name,))[0])
+    allowed = inspect.signature(target).parameters
+    unknown = [o for o in options if o not in allowed]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in allowed.values()):
+        raise EnvError(f"environment {name!r} has no option {unknown[0]!r}.{did_you_mean(unknown[0], allowed)} Options: {', '.join(allowed)}")
+    env = target(**options)
+    if not isinstance(env, gym.Env):
+        raise EnvError(f"environment {name!r}: {target!r} gave a {type(env).__name__}, not a gymnasium.Env")
+    return env
+
+
+def register(name: str, env: Callable[..., TextEnv] | str) -> None:
+    """Register an environment class (or "module:Class") under `name`, here and as the Gymnasium id `agentgym/<name>-v0`."""
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise RegistryError(f"an environment's name has letters, digits, '-' and '_' only; got {name!r}")
+    registry.add("env", name, env)
+    gym.register(f"agentgym/{name}-v0", entry_point=env)

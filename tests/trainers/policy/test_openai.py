@@ -1,0 +1,199 @@
+"""The client of OpenAI-compatible endpoints against a real HTTP server that misbehaves on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from agentgym.errors import ConfigError, PolicyError
+from agentgym.policy import Policy, Request
+from agentgym.trainers.policy.openai import openai
+from agentgym.types import Completion, Message, Sampling
+
+OK = {"choices": [{"message": {"role": "assistant", "content": "look"}, "finish_reason": "stop"}]}
+
+
+class Server(ThreadingHTTPServer):
+    """Plays its script, one (status, headers, body) per request; a number as status is that, "hang" and "drop" are what they say."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.script: list[tuple[int | str, dict[str, str], Any]] = []
+        self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.in_flight = self.most = 0
+        self.delay = 0.0
+        self.lock = threading.Lock()
+        self.stop = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def do_POST(self) -> None:
+        s = self.server
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with s.lock:
+            s.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            status, headers, answer = s.script.pop(0) if s.script else (200, {}, OK)
+            s.in_flight += 1
+            s.most = max(s.most, s.in_flight)
+        time.sleep(s.delay)
+        with s.lock:
+            s.in_flight -= 1
+        if status == "hang":
+            s.stop.wait(20)
+        if isinstance(status, str):
+            self.close_connection = True
+            return
+        raw = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+        self.send_response(status)
+        for k, v in headers.items():
+            self.send_header(k, v)
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    s = Server()
+    thread = threading.Thread(target=s.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield s
+    s.stop.set()
+    s.shutdown()
+    s.server_close()
+
+
+def client(server: Server, **options: Any) -> openai:
+    return openai(**({"model": "m", "base_url": server.url, "backoff": 0.01, "timeout": 5.0} | options))
+
+
+def ask(policy: openai, sampling: Sampling | None = None, n: int = 1) -> list[Completion]:
+    async def main() -> list[Completion]:
+        messages = [Message("system", "play"), Message("user", "You see a door. ☃")]
+        requests = (Request(str(i), -5, messages=messages) for i in range(n))
+        try:
+            return await asyncio.gather(*(policy.complete(r, sampling or Sampling()) for r in requests))
+        finally:
+            await policy.close()
+
+    return asyncio.run(main())
+
+
+def test_request_and_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "secret")
+    policy = client(server, api_key_env="MY_KEY", extra={"think": False})
+    [c] = ask(policy, Sampling(max_tokens=7, temperature=0.5, top_p=0.9, top_k=3, stop=("\n",)))
+    assert (c.text, c.tokens, c.logprobs, c.finish) == ("look", None, None, "stop")
+    [(path, headers, body)] = server.seen
+    assert path == "/v1/chat/completions" and headers["authorization"] == "Bearer secret"
+    assert body["messages"] == [{"role": "system", "content": "play"}, {"role": "user", "content": "You see a door. ☃"}]
+    assert (body["model"], body["max_tokens"], body["temperature"], body["top_p"], body["top_k"]) == ("m", 7, 0.5, 0.9, 3)
+    assert body["stop"] == ["\n"] and body["think"] is False and 0 <= body["seed"] < 2**31
+    assert isinstance(policy, Policy) and policy.wants == "text"
+
+
+def test_optional_fields_are_left_out(server: Server) -> None:
+    ask(client(server, length_field="max_completion_tokens"))
+    [(_, headers, body)] = server.seen
+    assert "authorization" not in headers and not {"stop", "top_k", "max_tokens"} & set(body) and body["max_completion_tokens"] == 32
+
+
+@pytest.mark.parametrize("failure", [(500, {}, "oops"), (429, {}, "slow down"), (503, {}, ""), ("drop", {}, "")])
+def test_what_may_pass_is_tried_again(server: Server, failure: tuple[int | str, dict[str, str], Any]) -> None:
+    server.script = [failure, failure]
+    assert ask(client(server))[0].text == "look" and len(server.seen) == 3
+
+
+def test_retries_are_bounded_and_the_error_says_what_happened(server: Server) -> None:
+    server.script = [(500, {}, "the GPU is on fire")] * 9
+    with pytest.raises(PolicyError, match=r"127.0.0.1:\d+/v1/chat/completions .model 'm'. gave no answer in 3 tries.*HTTP 500: 'the GPU is on fire'"):
+        ask(client(server, retries=2))
+    assert len(server.seen) == 3
+
+
+def test_retry_after_is_honoured(server: Server) -> None:
+    server.script = [(429, {"retry-after": "0.3"}, ""), (429, {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, "")]
+    begin = time.perf_counter()
+    ask(client(server))
+    assert 0.3 <= time.perf_counter() - begin < 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_what_will_not_pass_is_not_tried_again(server: Server, status: int) -> None:
+    server.script = [(status, {}, {"error": {"message": "no such model"}})]
+    with pytest.raises(PolicyError, match=f"refused the request: HTTP {status}.*no such model"):
+        ask(client(server))
+    assert len(server.seen) == 1
+
+
+def test_a_server_that_never_answers_times_out(server: Server) -> None:
+    server.script = [("hang", {}, "")] * 2
+    begin = time.perf_counter()
+    with pytest.raises(PolicyError, match="in 2 tries; the last one: no answer within 0.2 s"):
+        ask(client(server, timeout=0.2, retries=1))
+    assert time.perf_counter() - begin < 3
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(PolicyError, match="in 1 try; the last one: ConnectError"):
+        ask(openai(model="m", base_url="http://127.0.0.1:9/v1", retries=0, timeout=2.0))
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        ("{not json", "no chat completion .JSONDecodeError.*not json"),
+        ({"choices": []}, "no chat completion .IndexError"),
+        ([1], "no chat completion .TypeError"),
+        ({"choices": [{"message": {"content": None}, "finish_reason": "tool_calls"}]}, "without text .finish_reason 'tool_calls'"),
+    ],
+)
+def test_answers_that_are_none(server: Server, body: Any, match: str) -> None:
+    server.script = [(200, {}, body)]
+    with pytest.raises(PolicyError, match=match):
+        ask(client(server))
+
+
+def test_length(server: Server) -> None:
+    server.script = [(200, {}, {"choices": [{"message": {"content": None}, "finish_reason": "length"}]})]
+    [c] = ask(client(server))
+    assert (c.text, c.finish) == ("", "length")
+
+
+def test_connections_are_pooled_and_bounded_and_queueing_is_no_time_out(server: Server) -> None:
+    server.delay = 0.2
+    policy = client(server, connections=4, timeout=0.6, retries=0)
+    assert len(ask(policy, n=24)) == 24  # 1.2 s in all: twice the time-out of one
+    assert server.most <= 4
+    assert len(ask(policy)) == 1, "a policy survives its event loop"
+
+
+def test_configuration_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="'OPENAI_API_KEY'.*is not set; api.openai.com needs a key"):
+        openai(model="m")
+    with pytest.raises(ConfigError, match="is no URL"):
+        openai(model="m", base_url="localhost:8000")
+    with pytest.raises(ConfigError, match="timeout must be"):
+        openai(model="m", base_url="http://localhost/v1", timeout=0.0)
+    asyncio.run(openai(model="m", base_url="http://localhost/v1").close())
+
+
+def test_no_messages(server: Server) -> None:
+    with pytest.raises(PolicyError, match="sends no messages"):
+        asyncio.run(client(server).complete(Request("x", 0), Sampling()))

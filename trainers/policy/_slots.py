@@ -1,0 +1,164 @@
+"""Keys and values of many conversations in one block of memory, and the attention that reads them without copying or padding.
+
+A forward pass gets the new tokens of all rows packed behind each other, [1, N]: linear layers and norms never see padding. Only attention
+knows about rows. Legend: N packed tokens, R rows, S new tokens of a row (padded in its group), T cached positions, H query heads,
+K key-value heads, G = H / K, D head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface
+
+from agentgym.errors import PolicyError
+
+NAME = "agentgym_slots"
+
+
+class Slots:
+    """One slot per conversation: `keys[layer]` and `values[layer]` are [slots, K, T, D], allocated and doubled as needed."""
+
+    def __init__(self) -> None:
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.rows = 0
+        self.length = 0
+
+    def reserve(self, rows: int, length: int) -> None:
+        """Make room for slots 0..rows-1 of `length` positions; the cost of copying is amortised by doubling."""
+        if rows <= self.rows and length <= self.length:
+            return
+        self.rows = max(self.rows, 8) if rows <= self.rows else max(rows, 2 * self.rows)
+        self.length = max(self.length, 128) if length <= self.length else max(-(-length // 64) * 64, 2 * self.length)
+        for block in (self.keys, self.values):
+            for i, old in enumerate(block):
+                # Zeros, not garbage: a masked position has weight 0, and 0 times NaN is NaN.
+                block[i] = old.new_zeros(self.rows, old.shape[1], self.length, old.shape[3])
+                block[i][: old.shape[0], :, : old.shape[2]] = old
+
+    def write(self, layer: int, key: Tensor, value: Tensor, slot: Tensor, position: Tensor) -> None:
+        """Store key and value [K, N, D] of the packed tokens at (slot, position), both [N]."""
+        if layer == len(self.keys):
+            shape = (self.rows, key.shape[0], self.length, key.shape[2])
+            self.keys.append(key.new_zeros(shape))
+            self.values.append(value.new_zeros((*shape[:3], value.shape[2])))
+        self.keys[layer][slot, :, position] = key.transpose(0, 1)
+        self.values[layer][slot, :, position] = value.transpose(0, 1)
+
+
+@dataclass(slots=True)
+class Group:
+    """Rows of similar length that attend together.
+
+    slots  [R] or None for a view of the slots 0..R-1 (nothing is copied)
+    take   [R, S] packed index of each query; a padding query points at any token
+    flat   [n] index into the flattened [R * S] of the real queries; None = all, in order
+    put    [n] packed index of the real queries; None = they are the packed tokens start..start+n in order
+    mask   [R, 1, 1, S, T] 0 where a query may look, -inf elsewhere
+    """
+
+    slots: Tensor | None
+    take: Tensor
+    flat: Tensor
+    put: Tensor
+    mask: Tensor
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one forward pass feeds: `ids`, `position`, `slot` are [N]; `last` [R] is the packed index of each row's last token."""
+
+    cache: Slots
+    ids: Tensor
+    position: Tensor
+    slot: Tensor
+    last: Tensor
+    groups: list[Group]
+
+
+def make_plan(cache: Slots, feeds: Sequence[tuple[int, int, Sequence[int]]], used: int, dtype: torch.dtype, device: torch.device) -> Plan:
+    """Plan a pass over `feeds` = (slot, first position, new ids), sorted by number of ids; `used` slots hold conversations."""
+    ids: list[int] = []
+    position: list[int] = []
+    slot: list[int] = []
+    last: list[int] = []
+    starts: list[int] = []
+    for s, p, new in feeds:
+        n = len(new)
+        starts.append(len(ids))
+        ids += new
+        position += range(p, p + n)
+        slot += [s] * n
+        last.append(len(ids) - 1)
+    bounds = _group_bounds([len(new) for _, _, new in feeds])
+    groups = [_group(feeds[a:b], starts[a:b], used, dtype, device) for a, b in bounds]
+    packed = torch.tensor([ids, position, slot], device=device)
+    return Plan(cache, packed[0], packed[1], packed[2], torch.tensor(last, device=device), groups)
+
+
+def _group_bounds(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Cut ascending lengths into runs that waste little when padded; decoding rows (length 1) stay among themselves."""
+    bounds, begin = [], 0
+    for i, n in enumerate(lengths):
+        first = lengths[begin]
+        if n > (1 if first == 1 else 1.5 * first + 8):
+            bounds.append((begin, i))
+            begin = i
+    return [*bounds, (begin, len(lengths))]
+
+
+def _group(feeds: Sequence[tuple[int, int, Sequence[int]]], starts: Sequence[int], used: int, dtype: torch.dtype, device: torch.device) -> Group:
+    slots = torch.tensor([s for s, _, _ in feeds])
+    first = torch.tensor([p for _, p, _ in feeds])
+    count = torch.tensor([len(new) for _, _, new in feeds])
+    width = int(count.max())
+    reach = int((first + count).max())
+    begin = torch.tensor(starts)
+    if 2 * len(feeds) >= used:
+        # Most slots take part: attend over all of them in place, with idle queries where a slot has none, instead of copying keys.
+        rows = torch.zeros(used, dtype=torch.long)
+        first, count, begin = (rows.scatter(0, slots, x) for x in (first, count, begin))
+        slots = None  # type: ignore[assignment]
+    step = torch.arange(width)
+    real = step < count[:, None]
+    offset = torch.minimum(step, (count[:, None] - 1).clamp(min=0))
+    take = begin[:, None] + offset
+    flat = real.flatten().nonzero().squeeze(1)
+    blocked = torch.arange(reach) > (first[:, None] + offset)[..., None]
+    mask = torch.zeros(blocked.shape, dtype=dtype).masked_fill_(blocked, float("-inf"))[:, None, None]
+    put = take.flatten()[flat]
+    return Group(None if slots is None else slots.to(device), take.to(device), flat.to(device), put.to(device), mask.to(device))
+
+
+def attend(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *, scaling: float, plan: Plan, **rest: Any
+) -> tuple[Tensor, None]:
+    """Store the packed keys and values [1, K, N, D], then let the queries [1, H, N, D] attend to their own rows → [1, N, H, D]."""
+    for name in ("softcap", "s_aux", "sliding_window"):
+        if rest.get(name) is not None:
+            raise PolicyError(f"this model's attention uses {name}, which policy 'hf' does not implement; use policy 'openai' with a server")
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    plan.cache.write(layer, key[0], value[0], plan.slot, plan.position)
+    keys, values = plan.cache.keys[layer], plan.cache.values[layer]
+    heads, tokens, dim = query.shape[1:]
+    packed = query[0].transpose(0, 1)  # [N, H, D]
+    out = query.new_empty(tokens, heads, values.shape[3])
+    for g in plan.groups:
+        rows, width, reach = g.mask.shape[0], g.mask.shape[3], g.mask.shape[4]
+        k, v = (x[:rows, :, :reach] if g.slots is None else x[g.slots, :, :reach] for x in (keys, values))
+        kv_heads = k.shape[1]
+        # Query heads that share a key-value head become rows of one product: nothing is repeated. [R, K, G*S, D]
+        q = (packed[g.take] * scaling).view(rows, width, kv_heads, -1, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)
+        score = torch.matmul(q, k.transpose(2, 3)).view(rows, kv_heads, -1, width, reach).add_(g.mask)
+        weight = score.softmax(-1, dtype=torch.float32).to(v.dtype).view(rows, kv_heads, -1, reach)
+        o = torch.matmul(weight, v).view(rows, kv_heads, -1, width, v.shape[3]).permute(0, 3, 1, 2, 4)
+        out[g.put] = o.reshape(rows * width, heads, -1)[g.flat]
+    return out[None], None
+
+
+AttentionInterface.register(NAME, attend)

@@ -1,0 +1,139 @@
+"""Any OpenAI-compatible chat endpoint: for evaluating models that live elsewhere (a vLLM server, a vendor's API)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from agentgym.errors import ConfigError, PolicyError
+from agentgym.policy import Request, TextPolicy
+from agentgym.types import Completion, Sampling
+
+_RETRY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+_LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}
+
+
+class openai(TextPolicy):
+    """Policy over `POST {base_url}/chat/completions`.
+
+    api_key_env   environment variable that holds the key; may be unset for a server on this machine
+    timeout       seconds for one answer, connection included
+    retries       further tries after 408, 409, 425, 429, 5xx, a lost connection or a time-out
+    backoff       seconds before the first retry; doubled each time, at most 30, and at least what the server asks for (Retry-After)
+    connections   requests in flight at once
+    length_field  name of the token limit in the request (newer OpenAI models: max_completion_tokens)
+    extra         further fields of the request's body, sent as they are
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str = "https://api.openai.com/v1",
+        api_key_env: str = "OPENAI_API_KEY",
+        timeout: float = 120.0,
+        retries: int = 5,
+        backoff: float = 1.0,
+        connections: int = 64,
+        length_field: str = "max_tokens",
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"policy.base_url={base_url!r} is no URL; expected something like http://localhost:8000/v1")
+        key = os.environ.get(api_key_env, "") if api_key_env else ""
+        if not key and parts.hostname not in _LOCAL:
+            raise ConfigError(f"policy 'openai': the environment variable {api_key_env!r} (policy.api_key_env) is not set; {parts.hostname} needs a key")
+        if timeout <= 0 or retries < 0 or backoff < 0 or connections < 1:
+            raise ConfigError("policy 'openai': timeout must be > 0, retries and backoff >= 0, connections >= 1")
+        self.model, self.url = model, f"{base_url.rstrip('/')}/chat/completions"
+        self.timeout, self.retries, self.backoff, self.connections = timeout, retries, backoff, connections
+        self.length_field, self.extra = length_field, dict(extra or {})
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gate = asyncio.Semaphore(connections)
+
+    async def complete(self, request: Request, sampling: Sampling) -> Completion:
+        """Ask for one answer. Raises PolicyError that says what the endpoint did, after the retries are used up."""
+        if not request.messages:
+            raise PolicyError(f"episode {request.episode!r} sends no messages; policy 'openai' reads request.messages")
+        body = self._body(request, sampling)
+        delay, reason = self.backoff, ""
+        for attempt in range(self.retries + 1):
+            if attempt:
+                await asyncio.sleep(delay)
+                delay = min(30.0, 2 * delay)
+            try:
+                response = await self._post(body)
+            except (TimeoutError, httpx.TimeoutException):
+                reason = f"no answer within {self.timeout:g} s"
+                continue
+            except httpx.TransportError as e:
+                reason = f"{type(e).__name__}: {e}"
+                continue
+            if response.status_code == 200:
+                return self._completion(response)
+            reason = f"HTTP {response.status_code}: {response.text[:300]!r}"
+            if response.status_code not in _RETRY:
+                raise PolicyError(f"{self.url} (model {self.model!r}) refused the request: {reason}")
+            delay = max(delay, _retry_after(response))
+        tries = f"{self.retries + 1} {'try' if self.retries == 0 else 'tries'}"
+        raise PolicyError(f"{self.url} (model {self.model!r}) gave no answer in {tries}; the last one: {reason}")
+
+    async def _post(self, body: dict[str, Any]) -> httpx.Response:
+        """Send one request over the running loop's connections; waiting for a free one does not count as the server's time."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:  # connections cannot outlive the loop that opened them
+            limits = httpx.Limits(max_connections=self.connections, max_keepalive_connections=self.connections)
+            self._client = httpx.AsyncClient(timeout=self.timeout, limits=limits)
+            self._loop, self._gate = loop, asyncio.Semaphore(self.connections)
+        # httpx bounds each read; a server that trickles bytes would outlive that, so the whole exchange is bounded too.
+        async with self._gate, asyncio.timeout(self.timeout):
+            return await self._client.post(self.url, json=body, headers=self._headers)
+
+    def _body(self, request: Request, sampling: Sampling) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+            self.length_field: sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": request.seed & 0x7FFF_FFFF,
+        }
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        if sampling.top_k:
+            body["top_k"] = sampling.top_k  # no part of OpenAI's API: a server that lacks it answers 400, which is shown
+        return body | self.extra
+
+    def _completion(self, response: httpx.Response) -> Completion:
+        where = f"{self.url} (model {self.model!r})"
+        try:
+            choice = response.json()["choices"][0]
+            text, reason = choice["message"].get("content"), choice.get("finish_reason")
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
+            raise PolicyError(f"{where} answered with something that is no chat completion ({type(e).__name__}: {e}): {response.text[:300]!r}") from e
+        if not isinstance(text, str):
+            if reason != "length":  # a reasoning model may use up its budget before it says anything
+                raise PolicyError(f"{where} answered without text (finish_reason {reason!r}): {response.text[:300]!r}")
+            text = ""
+        return Completion(text, finish="length" if reason == "length" else "stop")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None and self._loop is asyncio.get_running_loop():
+            await self._client.aclose()
+        self._client = None
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Return the seconds that the server asks to wait, at most 60; a date instead of a number counts as nothing."""
+    try:
+        return min(60.0, max(0.0, float(response.headers.get("retry-after", 0))))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,205 @@
+"""What outlives a stage: the run folder, the model, the held-out panel, the checkpoints, the log, and where the run stands."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from agentgym import config as configuration
+from agentgym import registry, store
+from agentgym.config import Config
+from agentgym.errors import CheckpointError, ConfigError
+from agentgym.evaluate import Report
+from agentgym.logger import Loggers
+from agentgym.policy import Policy
+from agentgym.renderer import Renderer
+from agentgym.rollout import Gym
+from agentgym.types import Task, Trajectory
+
+from . import setup
+from .batch import Batch
+from .checkpoint import Checkpoints, write_json
+from .manifest import manifest
+from .model import load_model, load_weights, save_model
+
+
+@dataclass
+class State:
+    """Where a run stands. All of it is in every checkpoint."""
+
+    stage: int = 0  # index of the stage under way
+    update: int = 0  # updates done in this stage
+    version: int = 0  # updates done in all: the version of the weights
+    wall_s: float = 0.0  # seconds of work, over all resumes
+    best: float = -1.0
+    evals: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass
+class Session:
+    """A run under way."""
+
+    config: Config
+    dir: Path
+    model: Any
+    tokenizer: Any
+    renderer: Renderer
+    policy: Policy
+    train_tasks: list[Task]
+    panel: setup.Panel
+    loggers: Loggers
+    checkpoints: Checkpoints
+    state: State = field(default_factory=State)
+    reference: Any = None
+    saved: dict[str, Any] | None = None  # state of the parts of the stage under way, from the checkpoint
+    started: float = field(default_factory=time.perf_counter)
+
+    @staticmethod
+    def config_of(run_dir: Path) -> Config:
+        """Read the configuration that a run was started with. Raises CheckpointError when the folder holds no run."""
+        path = Path(run_dir) / "config.json"
+        if not path.is_file():
+            raise CheckpointError(f"{run_dir} holds no run (no config.json); give the folder that `agentgym run` printed")
+        return configuration.build(json.loads(path.read_text("utf-8")))
+
+    @classmethod
+    def open(cls, config: Config, *, resume: bool) -> Session:
+        """Make or reopen the run folder and build every part."""
+        folder = Path(config.run.dir)
+        if resume:
+            if (folder / "summary.json").exists():
+                raise CheckpointError(f"the run in {folder} is finished (it has a summary.json); start a new one with `agentgym run`")
+        elif (folder / "config.json").exists():
+            raise ConfigError(f"{folder} already holds a run. Choose another run.dir, or go on with it: agentgym resume {folder}")
+        torch.manual_seed(config.run.seed)
+        if config.run.threads:
+            torch.set_num_threads(config.run.threads)
+        train_tasks, held_out = setup.tasks_of(config, config.splits.train), setup.tasks_of(config, config.splits.eval)
+        setup.check_disjoint(train_tasks, held_out)
+        words = setup.corpus(config) if config.model.name == "tiny" else None
+        model, tokenizer = load_model(config.model.name, corpus=words, seed=config.run.seed, device=config.run.device, **config.model.options)
+        renderer = Renderer(tokenizer)
+        policy = setup.make_policy(config.policy, model, renderer)
+        gym = Gym(setup.make_env(config, config.splits.eval), concurrency=config.rollout.concurrency, timeout=config.rollout.step_timeout)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", configuration.to_layer(config))
+        checkpoints = Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last, fingerprint=configuration.fingerprint(config))
+        loggers = Loggers({n: registry.bind("logger", p.name, p.options)(folder) for n, p in config.loggers.items()})
+        splits = {config.splits.train: setup.split_hash(train_tasks), config.splits.eval: setup.split_hash(held_out)}
+        write_json(folder / "manifest.json", manifest(config, splits))
+        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, setup.Panel(held_out, gym, config.run.seed), loggers, checkpoints)
+        if resume:
+            self._restore()
+        self._greet()
+        return self
+
+    def _greet(self) -> None:
+        n = sum(p.numel() for p in self.model.parameters())
+        self.loggers.text(
+            f"run {self.dir}: {self.config.env.name}, {len(self.train_tasks)} training and {len(self.panel.tasks)} held-out tasks, "
+            f"model {self.config.model.name} ({n / 1e6:.2f} M parameters, {len(self.tokenizer)} tokens)"
+        )
+
+    # -- progress -----------------------------------------------------------------------------------------------------------------
+
+    def progress(self, name: str) -> Callable[[int, int], None]:
+        """Return a callback that shows `name` going from 0 to its total."""
+        return lambda done, total: self.loggers.progress(name, done, total)
+
+    def elapsed(self) -> float:
+        """Return seconds of work so far, over all resumes."""
+        return self.state.wall_s + time.perf_counter() - self.started
+
+    def out_of_time(self, minutes: float) -> bool:
+        """Return whether the run has used up its minutes."""
+        return bool(minutes) and self.elapsed() > 60 * minutes
+
+    def record(self, stage: str, metrics: dict[str, float], groups: list[list[Trajectory]], batch: Batch) -> None:
+        """Log one update, and store its trajectories now and then."""
+        self.loggers.log(self.state.version, {"update": float(self.state.update), "wall_s": self.elapsed(), **metrics}, stage=stage)
+        every = self.config.run.trajectories_every
+        if every and self.state.update % every == 1 % every:
+            path = self.dir / "trajectories" / f"{stage}-{self.state.update:06d}.jsonl.gz"
+            path.unlink(missing_ok=True)
+            kept = [t for g in groups for t in g if not t.failed]
+            store.write(path, kept, advantages=batch.advantage_of_steps())
+
+    def timings(self, batch: Batch) -> dict[str, float]:
+        """Return the seconds that each extra forward pass of this update took."""
+        return {f"seconds/stream/{n}": t for n, t in batch.timings.items()}
+
+    def evaluated(self, label: str, report: Report) -> None:
+        """Keep the result of an evaluation and show it."""
+        self.state.evals[label] = {**report.summary(), "version": self.state.version, "wall_s": self.elapsed()}
+        self.loggers.log(self.state.version, {"eval/success": report.success, "eval/low": report.low, "eval/high": report.high}, stage=label)
+        self.loggers.text(f"held-out {label}: {report.line()}")
+        if report.success > self.state.best:
+            self.state.best = report.success
+            self._save({}, best=True)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------------------
+
+    def enter(self, index: int, parts: dict[str, Any]) -> None:
+        """Begin stage `index`, or go on in it with the parts as the checkpoint has them."""
+        self.state.stage = index
+        if self.saved is None:
+            return
+        for name, part in parts.items():
+            if isinstance(part, dict):
+                part.update(self.saved[name])
+            else:
+                part.load_state_dict(self.saved[name])
+        self.saved = None
+
+    def leave(self, index: int) -> None:
+        """End stage `index`: the next one begins at its update 0."""
+        self.state.stage, self.state.update = index + 1, 0
+        self._save({})
+
+    def maybe_save(self, parts: dict[str, Any]) -> None:
+        """Write a checkpoint when one is due."""
+        if self.state.update % self.config.checkpoint.every == 0:
+            self._save({n: p if isinstance(p, dict) else p.state_dict() for n, p in parts.items()})
+
+    def _save(self, parts: dict[str, Any], *, best: bool = False) -> None:
+        state = dataclasses.asdict(self.state) | {"wall_s": self.elapsed()}
+        self.checkpoints.save(
+            self.state.version,
+            lambda folder: save_model(self.model, self.tokenizer, folder),
+            {"state": state, "parts": parts, "complete": not best},
+            best=best,
+        )
+
+    def _restore(self) -> None:
+        found = self.checkpoints.load_latest()
+        if found is None:
+            self.loggers.text(f"{self.dir} has no checkpoint yet: starting from the beginning")
+            return
+        folder, saved = found
+        load_weights(self.model, folder / "model")
+        self.state = State(**saved["state"])
+        self.saved = saved["parts"] or None
+        self.loggers.rewind(self.state.version)
+        self.policy.load(None, self.state.version)
+
+    # -- end ----------------------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> dict[str, Any]:
+        """Write summary.json, the learning curve and the last episodes; return the summary."""
+        from .finish import finish
+
+        return finish(self)
+
+    async def close(self) -> None:
+        """Free what the run holds; safe after any failure."""
+        self.panel.gym.close()
+        await self.policy.close()
+        self.loggers.close()

@@ -1,0 +1,133 @@
+"""From a checked configuration to the parts of a run: tasks, model, agent, gym. No loop and no method's name in here."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym import registry
+from agentgym.config import Config, Plugin
+from agentgym.env import TextEnv, make
+from agentgym.errors import ConfigError, TaskError
+from agentgym.policy import Policy
+from agentgym.renderer import Renderer
+from agentgym.rollout import Agent, Gym
+from agentgym.types import Sampling, Task, Trajectory
+
+
+def seed_of(*parts: Any) -> int:
+    """Return a 62-bit seed that depends on nothing but `parts`: the same on every machine, in every process, after every resume."""
+    return int.from_bytes(hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest(), "big") >> 2
+
+
+def make_env(config: Config, split: str) -> Callable[[], TextEnv]:
+    """Return a factory for environments of `split`."""
+    return functools.partial(make, config.env.name, split=split, **config.env.options)
+
+
+def tasks_of(config: Config, split: str) -> list[Task]:
+    """Return all tasks of a split. Raises TaskError when there are none."""
+    env = make_env(config, split)()
+    try:
+        ids = env.tasks()
+    finally:
+        env.close()
+    if not ids:
+        raise TaskError(f"environment {config.env.name!r} has no tasks in the split {split!r}")
+    return [Task(i, config.env.name, split, seed=seed_of(i)) for i in ids]
+
+
+def split_hash(tasks: list[Task]) -> str:
+    """Return the sha256 over the sorted task ids of a split."""
+    return hashlib.sha256("\n".join(sorted(t.id for t in tasks)).encode()).hexdigest()
+
+
+def check_disjoint(train: list[Task], held_out: list[Task]) -> None:
+    """Raise TaskError if a held-out task is trained on."""
+    both = {t.id for t in train} & {t.id for t in held_out}
+    if both:
+        raise TaskError(f"{len(both)} held-out task(s) are also in the training split, e.g. {min(both)!r}: choose disjoint splits")
+
+
+def corpus(config: Config, episodes: int = 300) -> Iterator[str]:
+    """Yield the words of the environment as a fresh tokenizer should know them: observations and actions of its expert (or of random play)."""
+    env = make_env(config, config.splits.train)()
+    ids = env.tasks()
+    for n in range(min(episodes, len(ids))):
+        observation, info = env.reset(seed=n, options={"task": ids[n * len(ids) // min(episodes, len(ids))]})
+        player, done = _player(env, n), False
+        while not done:
+            yield observation
+            action = player(observation, info)
+            yield action
+            observation, _, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+        yield observation
+    env.close()
+
+
+def _player(env: TextEnv, seed: int) -> Callable[[str, Mapping[str, Any]], str]:
+    import random
+
+    if type(env.unwrapped).expert is not TextEnv.expert:  # type: ignore[attr-defined]
+        return env.unwrapped.expert().act  # type: ignore[attr-defined, no-any-return]
+    rng = random.Random(seed)
+    return lambda observation, info: rng.choice(list(info.get("admissible") or [""]))
+
+
+def bind_map(kind: str, parts: Mapping[str, Plugin], reserved: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Bind every plug-in of a map; `reserved` options (such as an objective's coefficient) are left out."""
+    return {n: registry.bind(kind, p.name, {k: v for k, v in p.options.items() if k not in reserved}) for n, p in parts.items()}
+
+
+def make_policy(section: Plugin, model: Any, renderer: Renderer | None) -> Policy:
+    """Make the policy that acts: one that reads tokens gets the model and the renderer, one that reads text gets neither."""
+    bound = registry.bind("policy", section.name, section.options)
+    cls = registry.find("policy", section.name)
+    needs_model = bool(registry.columns_of(cls))
+    if needs_model and model is None:
+        raise ConfigError(f"policy {section.name!r} needs a model")
+    policy: Policy = bound(model, renderer) if needs_model else bound()
+    return policy
+
+
+def make_agent(config: Config, policy: Policy, renderer: Renderer | None, *, evaluating: bool = False) -> Agent:
+    """Put policy, context, action format, sampling and rewards together."""
+    r, e = config.rollout, config.eval
+    how = e if evaluating else r
+    sampling = Sampling(r.max_tokens, how.temperature, how.top_p, how.top_k, tuple(r.stop))
+    return Agent(
+        policy=policy,
+        context=registry.bind("context", config.context.name, config.context.options),
+        action=registry.bind("action", config.action.name, config.action.options),
+        sampling=sampling,
+        renderer=renderer,
+        rewards=bind_map("reward", config.rewards),
+        invalid_penalty=r.invalid_penalty,
+    )
+
+
+@dataclass
+class Panel:
+    """The held-out episodes of a run: always the same tasks and seeds, so that two results can be compared pair by pair."""
+
+    tasks: list[Task]
+    gym: Gym
+    seed: int
+
+    def player(self, agent: Agent) -> Callable[[Task, int], Any]:
+        """Return `play(task, sample)` for agentgym.evaluate."""
+
+        async def play(task: Task, sample: int) -> Trajectory:
+            return await self.gym.play(agent, task, group=f"eval/{task.id}", seed=seed_of("eval", self.seed, task.id, sample))
+
+        return play
+
+    def some(self, n: int | None) -> list[Task]:
+        """Return `n` tasks spread evenly over the split (all when None): the cheap panel for the evaluations in between."""
+        if n is None or n >= len(self.tasks):
+            return self.tasks
+        return [self.tasks[i * len(self.tasks) // n] for i in range(n)]

@@ -1,0 +1,179 @@
+"""LOOP 2, the training loop. It knows parts, not methods: no name of any method stands in this file."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentgym import registry, store
+from agentgym.config import Config
+from agentgym.config import stages as stages_of
+from agentgym.evaluate import Report, evaluate
+from agentgym.rollout import Agent, Gym, collect
+from agentgym.types import Trajectory
+
+from . import setup
+from .batch import Batch, pack
+from .call import call
+from .session import Session
+from .streams import fill
+from .update import Updater
+
+Groups = list[list[Trajectory]]
+
+
+def train(config: Config, *, resume: bool = False) -> dict[str, Any]:
+    """Run every stage of `config`; return what summary.json holds. `resume` goes on from the run folder's last checkpoint."""
+    session = Session.open(config, resume=resume)
+    with asyncio.Runner() as runner:
+        try:
+            return runner.run(_train(session))
+        finally:
+            runner.run(session.close())
+
+
+async def _train(s: Session) -> dict[str, Any]:
+    stages = list(stages_of(s.config).items())
+    loops = [Stage(s, name, config) for name, config in stages]  # every part is bound and checked before any work starts
+    if "before" not in s.state.evals:
+        await held_out(s, "before", full=True)
+    for i, loop in enumerate(loops):
+        if s.state.stage > i:
+            continue
+        s.enter(i, loop.parts())
+        await loop.run()
+        last = i == len(loops) - 1
+        await held_out(s, "final" if last else loop.name, full=True)
+        s.leave(i)
+    return s.finish()
+
+
+class Stage:
+    """One stage: the same model as the others, its own data, credit, objectives and optimiser."""
+
+    def __init__(self, session: Session, name: str, config: Config) -> None:
+        self.s, self.name, self.c = session, name, config
+        c, model = config, session.model
+        self.policy = session.policy if c.policy == session.config.policy else setup.make_policy(c.policy, model, session.renderer)
+        self.agent = setup.make_agent(c, self.policy, session.renderer)
+        self.gym = Gym(setup.make_env(c, c.splits.train), concurrency=c.rollout.concurrency, timeout=c.rollout.step_timeout)
+        self.explore = registry.bind("explore", c.explore.name, c.explore.options)
+        self.sampler = registry.bind("sampler", c.sampler.name, c.sampler.options)(session.train_tasks, setup.seed_of(c.run.seed, name))
+        self.credit = registry.bind("credit", c.credit.name, c.credit.options) if c.credit else None
+        self.memory: dict[str, Any] = {}
+        self.updater = Updater.from_config(c, model)
+        self.updater.check(self.credit)
+
+    def parts(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold of this stage: name → object with state_dict and load_state_dict, or a plain dict."""
+        return {"optimizer": self.updater, "sampler": self.sampler, "memory": self.memory}
+
+    async def run(self) -> None:
+        """Update until the count is reached or the time is up."""
+        s, count = self.s, self.c.update.count
+        while s.state.update < count and not s.out_of_time(self.c.run.minutes):
+            started = time.perf_counter()
+            groups, drawn = await self.rollouts()
+            batch, rolled = self.learn_from(groups), time.perf_counter()
+            metrics = self.updater.run(batch, passes=self.c.update.passes, minibatches=self.c.update.minibatches, generator=self.generator())
+            self.publish()
+            seconds = {"seconds/rollout": rolled - started, "seconds/update": time.perf_counter() - rolled}
+            s.record(self.name, {**rollout_metrics(drawn), **metrics, **seconds, **s.timings(batch)}, groups, batch)
+            if self.c.eval.every and s.state.update % self.c.eval.every == 0 and s.state.update < count:
+                await held_out(s, f"{self.name}-{s.state.update}", full=False)
+            s.maybe_save(self.parts())
+        await self.close()
+
+    async def rollouts(self) -> tuple[Groups, Groups]:
+        """Return (groups to learn from, all groups that were played); dynamic sampling plays on until enough groups have spread."""
+        r, kept, drawn = self.c.rollout, [], []
+        for draw in range(r.max_draws if r.drop_uniform else 1):
+            tasks = self.sampler.take(r.tasks)
+            keyed = [(f"{self.name}-{self.s.state.update}-{draw}-{i}", t, self.seed("group", draw, i)) for i, t in enumerate(tasks)]
+            groups = await collect(self.gym, self.agent, keyed, self.explore, size=r.group_size, progress=self.s.progress("rollouts"))
+            self.sampler.observe(groups)
+            drawn += groups
+            kept += [g for g in groups if not r.drop_uniform or has_spread(g)]
+            if len(kept) >= r.tasks:
+                break
+        return kept[: r.tasks] or drawn, drawn
+
+    def learn_from(self, groups: Groups) -> Batch:
+        """Pack, fill the streams that somebody asks for, and assign credit."""
+        batch = pack([t for g in groups for t in g], discount=self.c.discount)
+        fill(batch, self.updater.needs(self.credit), self.s.model, self.s.reference, self.c)
+        if self.credit is not None:
+            extra = {"state": self.memory} if "state" in registry.options_of(self.credit) else {}
+            batch.set_advantage(call(self.credit, batch, **extra))
+        return batch
+
+    def publish(self) -> None:
+        """Hand the new weights to whoever samples."""
+        self.s.state.update += 1
+        self.s.state.version += 1
+        self.s.policy.load(None, self.s.state.version)
+
+    def seed(self, *parts: Any) -> int:
+        return setup.seed_of(self.c.run.seed, self.name, self.s.state.update, *parts) % 2**40
+
+    def generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seed("minibatches"))
+
+    async def close(self) -> None:
+        self.gym.close()
+        if self.policy is not self.s.policy:
+            await self.policy.close()
+
+
+def has_spread(group: list[Trajectory]) -> bool:
+    """Return whether a group's outcomes differ: without it there is nothing to compare."""
+    return len({t.outcome for t in group if not t.failed}) > 1
+
+
+def rollout_metrics(groups: Groups) -> dict[str, float]:
+    """Return what the episodes of one update looked like; failed ones are counted and left out of every mean."""
+    played = [t for g in groups for t in g]
+    good = [t for t in played if not t.failed]
+    steps = [x for t in good for x in t.steps]
+    mean: Callable[[list[float]], float] = lambda xs: sum(xs) / max(len(xs), 1)  # noqa: E731
+    return {
+        "rollout/success": mean([float(t.success) for t in good]),
+        "rollout/outcome": mean([t.outcome for t in good]),
+        "rollout/steps": mean([float(len(t.steps)) for t in good]),
+        "rollout/invalid": mean([float(not x.valid) for x in steps]),
+        "rollout/truncated": mean([float(t.status == "truncated") for t in good]),
+        "rollout/errors": float(len(played) - len(good)),
+        "rollout/episodes": float(len(played)),
+        "rollout/turns": float(len(steps)),
+        "rollout/spread": mean([float(has_spread(g)) for g in groups]),
+    }
+
+
+async def held_out(s: Session, label: str, *, full: bool) -> Report:
+    """Evaluate the current weights on the held-out panel and keep the result."""
+    agent: Agent = setup.make_agent(s.config, s.policy, s.renderer, evaluating=True)
+    tasks = s.panel.some(None if full else s.config.eval.tasks)
+    finished: list[Trajectory] = []
+    play = s.panel.player(agent)
+
+    async def keep(task: Any, sample: int) -> Trajectory:
+        out = await play(task, sample)
+        finished.append(out)
+        return out
+
+    report = await evaluate(keep, tasks, k=s.config.eval.k, concurrency=s.config.rollout.concurrency, progress=s.progress(f"evaluation {label}"))
+    s.evaluated(label, report)
+    path: Path = s.dir / "eval" / f"{label}.jsonl.gz"
+    path.unlink(missing_ok=True)
+    store.write(path, sorted(finished, key=lambda t: t.task.id))
+    return report
+
+
+def resume(run_dir: Path) -> dict[str, Any]:
+    """Go on with the run in `run_dir` under the configuration that it was started with."""
+    return train(Session.config_of(run_dir), resume=True)
