@@ -21,8 +21,6 @@ _LAZY = {
     "Trajectory": "types",
     "Status": "types",
     "Sampling": "types",
-    "rollout": "rollout",
-    "evaluate": "evaluate",
 }
 
 if TYPE_CHECKING:
@@ -36,7 +34,10 @@ __all__ = [
 
 
 # Gymnasium id → (our name, where the class is). Strings, so that nothing is imported before an environment is made.
-GYMNASIUM_IDS = {"agentgym/ALFWorld-v0": ("alfworld", "agentgym.envs.alfworld:alfworld")}
+GYMNASIUM_IDS = {
+    "agentgym/ALFWorld-v0": ("alfworld", "agentgym.envs.alfworld:alfworld"),
+    "agentgym/Toy-v0": ("toy", "agentgym.envs.toy:toy"),
+}
 for _id, (_name, _where) in GYMNASIUM_IDS.items():
     _gymnasium_register(_id, entry_point=_where)
 

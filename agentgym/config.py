@@ -94,7 +94,8 @@ class Run:
 
     dir: str = ""  # default: runs/<task file>-<date>
     seed: int = 0
-    threads: int = 0  # torch threads; 0 = leave torch's default
+    workers: int = 1  # processes that share the model: each plays and differentiates a share (CPU only)
+    threads: int = 0  # torch threads of each process; 0 = torch's default, or 1 where there are several workers
     device: str = "cpu"
     minutes: float = 0.0  # stop a stage's updates when the run has taken this long; 0 = no limit
     trajectories_every: int = 10  # updates between stored batches of trajectories; 0 = none
@@ -334,5 +335,5 @@ def fingerprint(config: Config) -> str:
     raw = to_layer(config)
     for key in ("loggers", "checkpoint"):
         raw.pop(key)
-    raw["run"] = {"seed": config.run.seed, "device": config.run.device}
+    raw["run"] = {k: raw["run"][k] for k in ("seed", "device", "workers", "threads")}
     return hashlib.sha256(json.dumps(raw, sort_keys=True, default=str).encode()).hexdigest()[:16]

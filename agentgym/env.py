@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import gymnasium as gym
 import numpy as np
@@ -15,11 +15,49 @@ from . import GYMNASIUM_IDS, registry
 from .errors import EnvError, RegistryError, TaskError, did_you_mean
 
 
+class _CodePoints:
+    """chr as a sequence."""
+
+    def __getitem__(self, i: int) -> str:
+        return chr(i)
+
+    def __len__(self) -> int:
+        return sys.maxunicode + 1
+
+
+class _AllCharacters(frozenset[str]):
+    """The set of all characters without holding them."""
+
+    def __contains__(self, c: object) -> bool:
+        return isinstance(c, str) and len(c) == 1
+
+    def __len__(self) -> int:
+        return sys.maxunicode + 1
+
+
+_ALL_CHARACTERS = _AllCharacters()
+
+
 class UnicodeText(spaces.Text):
     """Any string up to `max_length` characters; samples are drawn from printable ASCII."""
 
     def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(max_length, min_length=0, charset=frozenset(map(chr, range(32, 127))), seed=seed)
+
+    # Gymnasium's vector environments write strings into shared memory through these three: every code point has to have a place.
+    @property
+    def character_set(self) -> frozenset[str]:
+        """Return every character that a string may hold."""
+        return _ALL_CHARACTERS
+
+    def character_index(self, char: str) -> np.int32:
+        """Return the code point."""
+        return np.int32(ord(char))
+
+    @property
+    def character_list(self) -> Any:
+        """Return code point → character."""
+        return _CodePoints()
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a string that is not too long."""
@@ -27,7 +65,7 @@ class UnicodeText(spaces.Text):
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Draw a random string of at most 64 characters."""
-        letters = np.array(sorted(self.character_set))
+        letters = np.array([chr(i) for i in range(32, 127)])
         length = int(self.np_random.integers(0, min(64, self.max_length) + 1))
         return "".join(self.np_random.choice(letters, size=length))
 
@@ -51,7 +89,7 @@ class TextEnv(gym.Env[str, str]):
     `blocking` = True: reset and step may wait (a process, a server); the agent loop then runs them in a thread with a time-out.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}
+    metadata: dict[str, Any] = {"render_modes": []}
     observation_space: spaces.Space[str]
     action_space: spaces.Space[str]
     blocking: bool = False
@@ -79,14 +117,9 @@ class TextEnv(gym.Env[str, str]):
         wanted = (options or {}).get("task")
         if wanted is None:
             return ids[int(self.np_random.integers(len(ids)))]
-        if wanted not in _id_set(tuple(ids)):
+        if wanted not in ids:
             raise TaskError(f"there is no task {wanted!r} in this split ({len(ids)} tasks).{did_you_mean(str(wanted), ids)}")
         return str(wanted)
-
-
-@functools.lru_cache(maxsize=16)
-def _id_set(ids: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(ids)
 
 
 def make(name: str, **options: Any) -> TextEnv:
@@ -99,7 +132,7 @@ def make(name: str, **options: Any) -> TextEnv:
     env = target(**options)
     if not isinstance(env, gym.Env):
         raise EnvError(f"environment {name!r}: {target!r} gave a {type(env).__name__}, not a gymnasium.Env")
-    return env
+    return cast(TextEnv, env)
 
 
 def register(name: str, env: Callable[..., TextEnv] | str) -> None:

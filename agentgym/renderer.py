@@ -1,9 +1,9 @@
 """The only place where text becomes tokens: chat messages → ids, and sampled ids → text.
 
-Token-in, token-out: what a policy sampled is never re-encoded. A later turn is the old ids plus a *bridge*: the ids that close the
-assistant's message, the new messages, and the next generation prompt. Bridges come from the tokenizer's own chat template, rendered once
-with sentinel texts in place of the contents; where the template treats contents verbatim (checked) only its fixed parts are kept, and
-a turn costs microseconds instead of a template run.
+Token-in, token-out: what a policy sampled is never re-encoded. A later turn is the old ids plus a *bridge*: the ids
+that close the assistant's message, the new messages, and the next generation prompt. Bridges come from the tokenizer's
+own chat template, rendered once with sentinel texts in place of the contents; where the template treats contents
+verbatim (checked) only its fixed parts are kept, and a turn costs microseconds instead of a template run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from .errors import ConfigError, PolicyError
 from .types import Message
 
-# Stand-ins for contents. The second kind has what templates like to trim or rewrite: outer whitespace and a reasoning block.
+# Stand-ins for contents. The second kind has what templates like to trim or rewrite: outer whitespace and a reasoning
+# block.
 _PLAIN = "\u27e6{}\u27e7"
 _HOSTILE = " \n<think>\nr\n</think>\n\n\u27e6{}\u27e7 \n"
 _ASSISTANT = "\u27e6assistant\u27e7"
@@ -25,8 +26,10 @@ _ASSISTANT = "\u27e6assistant\u27e7"
 class Renderer:
     """Render chat messages with a tokenizer's chat template.
 
-    options   chat-template variables, for example `{"enable_thinking": False}`; a name that the template never reads is an error
-    stop_ids  further ids that end a turn (a generation config's `eos_token_id`), besides the tokenizer's eos and the template's own end
+    options   chat-template variables, for example `{"enable_thinking": False}`; a name that the template never reads is
+              an error
+    stop_ids  further ids that end a turn (a generation config's `eos_token_id`), besides the tokenizer's eos and the
+              template's own end
     """
 
     stop_ids: frozenset[int]
@@ -59,8 +62,8 @@ class Renderer:
     def extend(self, messages: Sequence[Message], *, ended: bool) -> list[int]:
         """Return the ids between a sampled completion and the next one, with `messages` (new since then) in between.
 
-        `ended`: the completion's last id was an end token, so the bridge starts after it; otherwise (cut off by length or by a stop
-        string) the bridge starts with the end token, which is then context that nobody sampled.
+        `ended`: the completion's last id was an end token, so the bridge starts after it; otherwise (cut off by length
+        or by a stop string) the bridge starts with the end token, which is then context that nobody sampled.
         """
         ids = self._encode(self._text(tuple(messages), after_assistant=True))
         if not ended:
@@ -82,7 +85,8 @@ class Renderer:
         return self._decode(tuple(tokens))
 
     def _encode_uncached(self, text: str) -> tuple[int, ...]:
-        # An environment may echo what a tokenizer refuses: a lone surrogate, which is no Unicode text, becomes a question mark.
+        # An environment may echo what a tokenizer refuses: a lone surrogate, which is no Unicode text, becomes a
+        # question mark.
         return tuple(self.tokenizer.encode(text.encode("utf-8", "replace").decode(), add_special_tokens=False))
 
     def _decode_uncached(self, tokens: tuple[int, ...]) -> str:

@@ -13,10 +13,14 @@ from agentgym.errors import ConfigError, PolicyError
 from agentgym.renderer import Renderer
 from agentgym.types import Message
 
-TEXTS = ["You are in a kitchen. You see a fridge 1, a cabinet 1 and a drawer 2.\n", "go to fridge 1 <think>\nwhere is the apple?\n</think>"]
+TEXTS = [
+    "You are in a kitchen. You see a fridge 1, a cabinet 1 and a drawer 2.\n",
+    "go to fridge 1 <think>\nwhere is the apple?\n</think>",
+]
 
-# Qwen3's behaviour: reasoning is cut from earlier assistant messages but kept after the last user query, an empty block is put in
-# front of an answer without reasoning there, tool results are user messages that merge when they follow each other.
+# Qwen3's behaviour: reasoning is cut from earlier assistant messages but kept after the last user query, an empty block
+# is put in front of an answer without reasoning there, tool results are user messages that merge when they follow each
+# other.
 QWEN3 = """
 {%- set ns = namespace(last=-1) -%}
 {%- for m in messages -%}{%- if m.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}{%- endfor -%}
@@ -38,7 +42,8 @@ QWEN3 = """
 {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}
-{%- if enable_thinking is defined and enable_thinking is false -%}{{ '<think>\n\n</think>\n\n' }}{%- endif -%}{%- endif -%}
+{%- if enable_thinking is defined and enable_thinking is false -%}{{ '<think>\n\n</think>\n\n' }}{%- endif -%}{%- endif
+-%}
 """
 CHATML = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
@@ -55,7 +60,10 @@ def make(template: str, eos: str | None = "<|im_end|>") -> PreTrainedTokenizerFa
     backend.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    backend.train_from_iterator(TEXTS * 4, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, special_tokens=special, show_progress=False))
+    backend.train_from_iterator(
+        TEXTS * 4,
+        trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, special_tokens=special, show_progress=False),
+    )
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos, chat_template=template, additional_special_tokens=special[1:])
 
 
@@ -171,7 +179,7 @@ def test_stop_ids_come_from_tokenizer_template_and_caller() -> None:
 def test_errors_say_what_to_do() -> None:
     tokenizer = make(CHATML)
     tokenizer.chat_template = None
-    with pytest.raises(PolicyError, match="no chat template.*instruction-tuned"):
+    with pytest.raises(PolicyError, match=r"no chat template.*instruction-tuned"):
         Renderer(tokenizer)
     r = Renderer(make(STRICT))
     with pytest.raises(PolicyError, match="refuses the roles user → assistant → user → user: roles must alternate"):

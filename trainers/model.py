@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from agentgym.errors import CheckpointError, ConfigError, PolicyError, did_you_mean
 
@@ -78,7 +82,7 @@ def load_model(
         model, tokenizer = _pretrained(str(cached_folder()))
     else:
         model, tokenizer = _pretrained(name)
-    model = model.to(device=device, dtype=DTYPES[dtype]).eval()
+    model = model.to(device=device, dtype=DTYPES[dtype]).eval()  # type: ignore[call-arg]
     if gradient_checkpointing:
         # Renamed in transformers 5.24; both take the same argument.
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -98,7 +102,8 @@ def _check_device(dtype: str, device: str) -> None:
         raise ConfigError(f"device {device!r}: this PyTorch sees no CUDA device; use device=cpu, or install a CUDA build of torch")
     if kind == "cpu" and dtype != "float32":
         warnings.warn(
-            f"dtype {dtype} on a CPU without native support is 8 to 18 times slower than float32; use dtype=float32", stacklevel=3
+            f"dtype {dtype} on a CPU without native support is 8 to 18 times slower than float32; use dtype=float32",
+            stacklevel=3,
         )
 
 
@@ -201,7 +206,8 @@ def base_model(model: torch.nn.Module) -> PreTrainedModel:
 def save_model(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, folder: str | Path, *, merged: bool = False) -> Path:
     """Write a checkpoint in Hugging Face format (safetensors) into a new or existing folder and return the folder.
 
-    A model with adapters: the adapters alone, or with `merged` a plain model that has them added in (the live model is left as it is).
+    A model with adapters: the adapters alone, or with `merged` a plain model that has them added in (the live model is
+    left as it is).
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -219,7 +225,8 @@ def _save_merged(model: Any, folder: Path) -> None:
     try:
         state = model.get_base_model().state_dict()
         plain = {k.replace(".base_layer.", "."): v for k, v in state.items() if ".lora_" not in k}
-        # The module tree holds adapter layers; a bare twin on no device only lends its class and config to save_pretrained.
+        # The module tree holds adapter layers; a bare twin on no device only lends its class and config to
+        # save_pretrained.
         with torch.device("meta"):
             twin = type(model.get_base_model())(model.get_base_model().config)
         twin.load_state_dict(plain, assign=True, strict=False)
@@ -274,25 +281,3 @@ def _copy(target: Mapping[str, torch.Tensor], source: Mapping[str, torch.Tensor]
     with torch.no_grad():
         for k, v in source.items():
             target[k].copy_(v)
-
-
-def cache_home() -> Path:
-    """Return where converted models are kept: AGENTGYM_CACHE, or agentgym/ in the user's cache folder."""
-    if given := os.environ.get("AGENTGYM_CACHE"):
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "agentgym"
-
-
-@contextlib.contextmanager
-def atomic_folder(target: Path) -> Any:
-    """Yield a temporary folder that becomes `target` if all goes well: another process never sees half a model."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as tmp:
-        inner = Path(tmp) / "model"
-        inner.mkdir()
-        yield inner
-        try:
-            inner.rename(target)
-        except OSError:
-            if not target.exists():  # somebody else was faster: theirs is as good
-                raise

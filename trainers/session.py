@@ -27,8 +27,10 @@ from agentgym.types import Task, Trajectory
 from . import setup
 from .batch import Batch
 from .checkpoint import Checkpoints, write_json
+from .crew import Crew, CrewGym
 from .manifest import manifest
 from .model import load_model, load_weights, save_model
+from .streams import Reference
 
 
 @dataclass
@@ -57,8 +59,9 @@ class Session:
     panel: setup.Panel
     loggers: Loggers
     checkpoints: Checkpoints
+    crew: Crew | None = None
     state: State = field(default_factory=State)
-    reference: Any = None
+    reference: Reference | None = None
     saved: dict[str, Any] | None = None  # state of the parts of the stage under way, from the checkpoint
     started: float = field(default_factory=time.perf_counter)
 
@@ -80,22 +83,23 @@ class Session:
         elif (folder / "config.json").exists():
             raise ConfigError(f"{folder} already holds a run. Choose another run.dir, or go on with it: agentgym resume {folder}")
         torch.manual_seed(config.run.seed)
-        if config.run.threads:
-            torch.set_num_threads(config.run.threads)
+        if config.run.threads or config.run.workers > 1:
+            torch.set_num_threads(max(1, config.run.threads))
         train_tasks, held_out = setup.tasks_of(config, config.splits.train), setup.tasks_of(config, config.splits.eval)
         setup.check_disjoint(train_tasks, held_out)
         words = setup.corpus(config) if config.model.name == "tiny" else None
         model, tokenizer = load_model(config.model.name, corpus=words, seed=config.run.seed, device=config.run.device, **config.model.options)
         renderer = Renderer(tokenizer)
         policy = setup.make_policy(config.policy, model, renderer)
-        gym = Gym(setup.make_env(config, config.splits.eval), concurrency=config.rollout.concurrency, timeout=config.rollout.step_timeout)
+        crew = Crew(config, model, tokenizer, n=config.run.workers) if config.run.workers > 1 else None
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "config.json", configuration.to_layer(config))
         checkpoints = Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last, fingerprint=configuration.fingerprint(config))
         loggers = Loggers({n: registry.bind("logger", p.name, p.options)(folder) for n, p in config.loggers.items()})
         splits = {config.splits.train: setup.split_hash(train_tasks), config.splits.eval: setup.split_hash(held_out)}
         write_json(folder / "manifest.json", manifest(config, splits))
-        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, setup.Panel(held_out, gym, config.run.seed), loggers, checkpoints)
+        panel = setup.Panel(held_out, make_gym(crew, config, config.splits.eval, "eval"), config.run.seed)
+        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, panel, loggers, checkpoints, crew)
         if resume:
             self._restore()
         self._greet()
@@ -107,6 +111,16 @@ class Session:
             f"run {self.dir}: {self.config.env.name}, {len(self.train_tasks)} training and {len(self.panel.tasks)} held-out tasks, "
             f"model {self.config.model.name} ({n / 1e6:.2f} M parameters, {len(self.tokenizer)} tokens)"
         )
+
+    def gym(self, config: Config, split: str, agent: str) -> Gym:
+        """Return a gym for one stage of the run."""
+        return make_gym(self.crew, config, split, agent)
+
+    def load(self, version: int) -> None:
+        """Tell whoever samples that the weights changed."""
+        self.policy.load(None, version)
+        if self.crew:
+            self.crew.load(version)
 
     # -- progress -----------------------------------------------------------------------------------------------------------------
 
@@ -147,9 +161,10 @@ class Session:
 
     # -- checkpoints --------------------------------------------------------------------------------------------------------------
 
-    def enter(self, index: int, parts: dict[str, Any]) -> None:
-        """Begin stage `index`, or go on in it with the parts as the checkpoint has them."""
+    def enter(self, index: int, name: str, parts: dict[str, Any], *, reference: bool) -> None:
+        """Begin stage `index`, or go on in it with the parts as the checkpoint has them; `reference`: keep a frozen copy of its start."""
         self.state.stage = index
+        self.reference = self._reference(name, anew=self.saved is None) if reference else None
         if self.saved is None:
             return
         for name, part in parts.items():
@@ -158,6 +173,17 @@ class Session:
             else:
                 part.load_state_dict(self.saved[name])
         self.saved = None
+
+    def _reference(self, name: str, *, anew: bool) -> Reference:
+        """Return the model as it was when the stage began; its weights are on disk, since a resumed run has only the later ones."""
+        out = Reference(self.model)
+        if out.model is not self.model:  # adapters are switched off instead: nothing to keep
+            folder = self.dir / "reference" / name
+            if anew:
+                save_model(self.model, self.tokenizer, folder)
+            else:
+                load_weights(out.model, folder)
+        return out
 
     def leave(self, index: int) -> None:
         """End stage `index`: the next one begins at its update 0."""
@@ -188,7 +214,7 @@ class Session:
         self.state = State(**saved["state"])
         self.saved = saved["parts"] or None
         self.loggers.rewind(self.state.version)
-        self.policy.load(None, self.state.version)
+        self.load(self.state.version)
 
     # -- end ----------------------------------------------------------------------------------------------------------------------
 
@@ -202,4 +228,14 @@ class Session:
         """Free what the run holds; safe after any failure."""
         self.panel.gym.close()
         await self.policy.close()
+        if self.crew:
+            self.crew.close()
         self.loggers.close()
+
+
+def make_gym(crew: Crew | None, config: Config, split: str, agent: str) -> Gym:
+    """Return a gym over `split`; with a crew, its episodes are dealt to all processes, which know the player as `agent`."""
+    make, places, timeout = setup.make_env(config, split), config.rollout.concurrency, config.rollout.step_timeout
+    if crew is None:
+        return Gym(make, concurrency=places, timeout=timeout)
+    return CrewGym(crew, agent, make, concurrency=places, timeout=timeout)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentgym.errors import PolicyError
-
-from .model import atomic_folder, cache_home
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -30,10 +32,30 @@ def cached_folder() -> Path:
 
     source = str(found[0].parent)
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=FILE)
-    model = AutoModelForCausalLM.from_pretrained(
-        source, gguf_file=FILE, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
-    )
+    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True))
     with atomic_folder(target) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return target
+
+
+def cache_home() -> Path:
+    """Return where converted models are kept: AGENTGYM_CACHE, or agentgym/ in the user's cache folder."""
+    if given := os.environ.get("AGENTGYM_CACHE"):
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "agentgym"
+
+
+@contextlib.contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `target` if all goes well: another process never sees half a model."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as tmp:
+        inner = Path(tmp) / "model"
+        inner.mkdir()
+        yield inner
+        try:
+            inner.rename(target)
+        except OSError:
+            if not target.exists():  # somebody else was faster: theirs is as good
+                raise

@@ -27,8 +27,9 @@ CHAT_TEMPLATE = (
 def build_tokenizer(corpus: Iterable[str], *, vocab: int, max_length: int) -> PreTrainedTokenizerFast:
     """Return a lossless tokenizer with at most `vocab` tokens: special tokens, 256 bytes, then the corpus's most frequent words.
 
-    A word's token includes its leading space (" fridge"); a space is put before each message and taken off on decoding, so that a word
-    is the same token at a message's start and inside it. Deterministic: ties of frequency are broken alphabetically.
+    A word's token includes its leading space (" fridge"); a space is put before each message and taken off on decoding,
+    so that a word is the same token at a message's start and inside it. Deterministic: ties of frequency are broken
+    alphabetically.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     room = vocab - len(SPECIAL) - len(alphabet)
@@ -39,8 +40,9 @@ def build_tokenizer(corpus: Iterable[str], *, vocab: int, max_length: int) -> Pr
     for text in corpus:
         counts.update(piece for piece, _ in split.pre_tokenize_str(" " + text))
     words = sorted((w for w in counts if len(w) > 1), key=lambda w: (-counts[w], w))[:room]
-    # A unigram model needs no intermediate pieces, unlike BPE, whose merges would fill a small vocabulary with " fri", " frid" …
-    # Equal scores make it choose the segmentation with the fewest pieces, whole words before bytes; the slope only breaks ties.
+    # A unigram model needs no intermediate pieces, unlike BPE, whose merges would fill a small vocabulary with " fri",
+    # " frid" … Equal scores make it choose the segmentation with the fewest pieces, whole words before bytes; the slope
+    # only breaks ties.
     pieces = [(t, 0.0) for t in SPECIAL] + [(b, -2.0) for b in alphabet]
     pieces += [(w, -1.0 - 0.1 * i / max(1, len(words))) for i, w in enumerate(words)]
     backend = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))

@@ -14,7 +14,7 @@ from agentgym import registry, store
 from agentgym.config import Config
 from agentgym.config import stages as stages_of
 from agentgym.evaluate import Report, evaluate
-from agentgym.rollout import Agent, Gym, collect
+from agentgym.rollout import Agent, collect
 from agentgym.types import Trajectory
 
 from . import setup
@@ -45,7 +45,7 @@ async def _train(s: Session) -> dict[str, Any]:
     for i, loop in enumerate(loops):
         if s.state.stage > i:
             continue
-        s.enter(i, loop.parts())
+        s.enter(i, loop.name, loop.parts(), reference="ref_logp" in loop.updater.needs(loop.credit))
         await loop.run()
         last = i == len(loops) - 1
         await held_out(s, "final" if last else loop.name, full=True)
@@ -61,12 +61,12 @@ class Stage:
         c, model = config, session.model
         self.policy = session.policy if c.policy == session.config.policy else setup.make_policy(c.policy, model, session.renderer)
         self.agent = setup.make_agent(c, self.policy, session.renderer)
-        self.gym = Gym(setup.make_env(c, c.splits.train), concurrency=c.rollout.concurrency, timeout=c.rollout.step_timeout)
+        self.gym = session.gym(c, c.splits.train, name)
         self.explore = registry.bind("explore", c.explore.name, c.explore.options)
         self.sampler = registry.bind("sampler", c.sampler.name, c.sampler.options)(session.train_tasks, setup.seed_of(c.run.seed, name))
         self.credit = registry.bind("credit", c.credit.name, c.credit.options) if c.credit else None
         self.memory: dict[str, Any] = {}
-        self.updater = Updater.from_config(c, model)
+        self.updater = Updater.from_config(c, model, crew=session.crew, stage=name)
         self.updater.check(self.credit)
 
     def parts(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Stage:
         """Hand the new weights to whoever samples."""
         self.s.state.update += 1
         self.s.state.version += 1
-        self.s.policy.load(None, self.s.state.version)
+        self.s.load(self.s.state.version)
 
     def seed(self, *parts: Any) -> int:
         return setup.seed_of(self.c.run.seed, self.name, self.s.state.update, *parts) % 2**40
@@ -166,7 +166,7 @@ async def held_out(s: Session, label: str, *, full: bool) -> Report:
         finished.append(out)
         return out
 
-    report = await evaluate(keep, tasks, k=s.config.eval.k, concurrency=s.config.rollout.concurrency, progress=s.progress(f"evaluation {label}"))
+    report = await evaluate(keep, tasks, k=s.config.eval.k, concurrency=len(tasks) * s.config.eval.k, progress=s.progress(f"evaluation {label}"))
     s.evaluated(label, report)
     path: Path = s.dir / "eval" / f"{label}.jsonl.gz"
     path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,11 @@ from .call import LIVE, PACKED, call, check, columns, name_of, takes_state
 from .call import needs as columns_needed
 from .forward import Rows, logprobs, rows_of
 
+if TYPE_CHECKING:
+    from .crew import Crew
+
 Objective = tuple[str, Callable[..., Any], float]  # name, function, coefficient
+Plan = Sequence[tuple[Tensor, Tensor]]  # per objective: what each token counts, and its coefficient in the loss
 Decay = Literal["constant", "linear", "cosine"]
 _SUMMED = ("tokens", "seconds", "skipped", "updates")  # metrics that add up over the steps of a round; the others are averaged
 
@@ -76,6 +80,7 @@ class Updater:
     temperature           that of the sampler, so that log-probabilities are of the same distribution
     updates               optimiser steps taken; read by `schedule`, a factor on each group's own learning rate
     state                 memory of the objectives that ask for it, by name
+    crew, stage           processes that compute a share of each gradient, and under which name they know this stage
     """
 
     model: nn.Module
@@ -89,6 +94,8 @@ class Updater:
     temperature: float = 1.0
     updates: int = 0
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
+    crew: Crew | None = None
+    stage: str = ""
 
     def __post_init__(self) -> None:
         for group in self.optimizer.param_groups:
@@ -98,7 +105,7 @@ class Updater:
         self._device = next(self.model.parameters()).device
 
     @classmethod
-    def from_config(cls, config: Config, model: nn.Module) -> Updater:
+    def from_config(cls, config: Config, model: nn.Module, *, crew: Crew | None = None, stage: str = "") -> Updater:
         """Bind the parts that a stage's configuration names. Raises ConfigError when there is no objective."""
         if not config.objectives:
             raise ConfigError("there is no objective, so nothing to learn from: set one, e.g. objectives.clip={} or objectives.cross_entropy={}")
@@ -118,6 +125,8 @@ class Updater:
             clip_norm=u.clip_norm or None,
             tokens_per_microbatch=u.tokens_per_microbatch,
             temperature=config.rollout.temperature,
+            crew=crew,
+            stage=stage,
         )
 
     def check(self, credit: Callable[..., Any] | None = None, providers: Iterable[str] = ()) -> None:
@@ -161,9 +170,7 @@ class Updater:
         part = self.weigh(part) if part.weight is None else part
         plan = [self._plan(part, part.weight, objective) for objective in self.objectives]
         self.optimizer.zero_grad(set_to_none=True)
-        meter = _Meter()
-        for rows in rows_of(part, self.tokens_per_microbatch):
-            self._backward(part, rows, plan, meter)
+        meter = self._gradient(part, list(rows_of(part, self.tokens_per_microbatch)), plan)
         metrics = meter.metrics() | self._apply()
         metrics |= {"tokens": float(part.n_tokens), "padding": 1 - part.n_tokens / max(meter.cells, 1)}
         return metrics | {"seconds": time.perf_counter() - start}
@@ -186,7 +193,25 @@ class Updater:
         (c,) = torch.autograd.grad(total, loss)
         return base, c
 
-    def _backward(self, part: Batch, rows: Rows, plan: Sequence[tuple[Tensor, Tensor]], meter: _Meter) -> None:
+    def _gradient(self, part: Batch, work: list[Rows], plan: Plan) -> Meter:
+        """Add the gradient of all micro-batches, a share of them computed by each process of the crew."""
+        if self.crew is None or any(takes_state(fn) for fn in self._fns):  # memory must not differ between processes
+            return self.backward(part, work, plan)
+        shares = self.crew.share(work)
+        self.crew.start(self.stage, shares, part, plan)
+        meter = self.backward(part, shares[0], plan)
+        for theirs in self.crew.finish():
+            meter.add(theirs)
+        return meter
+
+    def backward(self, part: Batch, work: Iterable[Rows], plan: Plan) -> Meter:
+        """Add the gradient of some micro-batches and return what was measured on the way."""
+        meter = Meter()
+        for rows in work:
+            self._backward(part, rows, plan, meter)
+        return meter
+
+    def _backward(self, part: Batch, rows: Rows, plan: Plan, meter: Meter) -> None:
         """Add the gradient of one micro-batch."""
         i = rows.index
         wanted = written = part.sampled[i] & part.scored[i]
@@ -244,7 +269,7 @@ def split(batch: Batch, parts: int, generator: torch.Generator) -> Iterator[Tens
     yield from order.tensor_split(min(parts, batch.n_trajectories))
 
 
-class _Meter:
+class Meter:
     """Sums over the micro-batches of one step."""
 
     def __init__(self) -> None:
@@ -265,6 +290,15 @@ class _Meter:
                 key = metric if self.owner.setdefault(metric, name) == name else f"{name}/{metric}"
                 total, n = self.sums.get(key, (0.0, 0.0))
                 self.sums[key] = (total + float(x.detach()[counted].sum()), n + float(counted.sum()))
+
+    def add(self, other: Meter) -> None:
+        """Add what another process measured."""
+        self.cells += other.cells
+        for name, value in other.loss.items():
+            self.loss[name] += value
+        for key, (total, n) in other.sums.items():
+            mine = self.sums.get(key, (0.0, 0.0))
+            self.sums[key] = (mine[0] + total, mine[1] + n)
 
     def metrics(self) -> dict[str, float]:
         return dict(self.loss) | {k: total / n for k, (total, n) in self.sums.items() if n}

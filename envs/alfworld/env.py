@@ -49,6 +49,8 @@ class ALFWorldEnv(TextEnv):
     `info` at reset and step: task_id, task_type, state, admissible, success, valid (the command was admissible).
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["ansi"]}
+
     def __init__(
         self,
         *,

@@ -1,9 +1,11 @@
 """How fast is policy `hf`? `python tests/bench/bench_rollout.py [--threads 1] [--quick]`
 
-1. Against what one gets without it: transformers' `generate` on the whole context, anew each turn, all episodes in lockstep.
-   8 turns, 32 episodes: a prompt of 256 tokens, then 16 sampled and 40 observed a turn. Goal: at least 4 times the turns per CPU second,
-   and at most 10 % of the time outside the model's forward pass.
-2. The quick start's shape: 192 episodes, a prompt of 60 tokens, then 5 sampled and 20 observed a turn, 15 turns, 0.34M parameters.
+1. Against what one gets without it: transformers' `generate` on the whole context, anew each turn, all episodes in
+lockstep.
+   8 turns, 32 episodes: a prompt of 256 tokens, then 16 sampled and 40 observed a turn. Goal: at least 4 times the
+   turns per CPU second, and at most 10 % of the time outside the model's forward pass.
+2. The quick start's shape: 192 episodes, a prompt of 60 tokens, then 5 sampled and 20 observed a turn, 15 turns, 0.34M
+parameters.
 """
 
 from __future__ import annotations
@@ -37,16 +39,16 @@ class Shape:
     ragged: bool = False
 
 
-MODELS = {
-    "0.82M": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 256},
-    "5.0M": {"hidden_size": 256, "num_hidden_layers": 5, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "intermediate_size": 768},
-    "0.34M": {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 24, "intermediate_size": 256},
-}  # fmt: skip
+# hidden, layers, heads, key-value heads, head dimension, feed-forward
+MODELS = {"0.34M": (96, 3, 4, 1, 24, 256), "0.82M": (128, 2, 4, 2, 32, 256), "5.0M": (256, 5, 8, 4, 32, 768)}
+FIELDS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size")
 
 
 def make_model(name: str, vocab: int) -> PreTrainedModel:
     torch.manual_seed(0)
-    config = Qwen3Config(vocab_size=vocab, max_position_embeddings=4096, tie_word_embeddings=True, eos_token_id=None, **MODELS[name])
+    config = Qwen3Config(
+        vocab_size=vocab, max_position_embeddings=4096, tie_word_embeddings=True, eos_token_id=None, **dict(zip(FIELDS, MODELS[name], strict=True))
+    )
     return Qwen3ForCausalLM(config).eval()
 
 
@@ -100,7 +102,11 @@ def report(name: str, model: PreTrainedModel, shape: Shape) -> float:
     per_cpu, per_s, stats = max((ours(model, shape) for _ in range(3)), key=lambda r: r[0])
     outside = 1 - stats["forward_seconds"] / stats["wall"]
     n = sum(p.numel() for p in model.parameters())
-    print(f"{name:6} ({n / 1e6:.2f}M, {torch.get_num_threads()} threads) ours: {per_cpu:7.1f} turns/cpu-s {per_s:7.1f} turns/s, outside forward {outside:.1%}", flush=True)
+    print(
+        f"{name:6} ({n / 1e6:.2f}M, threads: {torch.get_num_threads()}) ours: "
+        f"{per_cpu:7.1f} turns/cpu-s {per_s:7.1f} turns/s, outside forward {outside:.1%}",
+        flush=True,
+    )
     return per_cpu
 
 
@@ -115,7 +121,10 @@ def main() -> None:
         model, shape = make_model(name, 4096), Shape(32, 8, 256, 16, 40)
         per_cpu = report(name, model, shape)
         theirs = generate(model, shape)
-        print(f"{name:6} generate, whole context anew each turn: {theirs:.1f} turns/cpu-s; ratio {per_cpu / theirs:.1f} (goal 4)", flush=True)
+        print(
+            f"{name:6} generate, whole context anew each turn: {theirs:.1f} turns/cpu-s; ratio {per_cpu / theirs:.1f} (goal 4)",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

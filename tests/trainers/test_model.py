@@ -15,7 +15,12 @@ from agentgym.renderer import Renderer
 from agentgym.trainers.model import load_model, load_weights, save_model
 from agentgym.types import Message
 
-CORPUS = ["You see a fridge 1, a cabinet 1 and a countertop 2.", "go to fridge 1", "take apple 1 from fridge 1", "-= Welcome =-\n\nYour task"]
+CORPUS = [
+    "You see a fridge 1, a cabinet 1 and a countertop 2.",
+    "go to fridge 1",
+    "take apple 1 from fridge 1",
+    "-= Welcome =-\n\nYour task",
+]
 SMALL = {"layers": 1, "hidden": 32, "heads": 2, "head_dim": 16, "ffn": 48}
 
 
@@ -28,7 +33,8 @@ def test_common_words_are_one_token_with_their_space() -> None:
     assert tokenizer.tokenize("go to fridge 1") == ["Ġgo", "Ġto", "Ġfridge", "Ġ1"]
     assert tokenizer.tokenize("You see a cabinet 1, a fridge 1.")[-4:] == ["Ġa", "Ġfridge", "Ġ1", "."]
     r = Renderer(tokenizer)
-    # The same ids at the start of a message, inside it, and in a completion: what is copied from an observation is copied token for token.
+    # The same ids at the start of a message, inside it, and in a completion: what is copied from an observation is
+    # copied token for token.
     assert r.render([Message("user", "fridge 1")])[1:-1] == r.encode_completion("fridge 1")[:-1] == r.encode_completion("go to fridge 1")[2:-1]
 
 
@@ -36,13 +42,34 @@ def test_a_message_costs_one_marker_and_only_our_own_ends_cost_another() -> None
     _, tokenizer = load_model("tiny", corpus=CORPUS, **SMALL)
     r = Renderer(tokenizer)
     assert len(r.render([Message("user", "go to fridge 1")])) == 4 + 2
-    assert tokenizer.convert_ids_to_tokens(r.extend([Message("user", "go")], ended=False)) == ["<|end|>", "<|user|>", "Ġgo", "<|assistant|>"]
+    assert tokenizer.convert_ids_to_tokens(r.extend([Message("user", "go")], ended=False)) == [
+        "<|end|>",
+        "<|user|>",
+        "Ġgo",
+        "<|assistant|>",
+    ]
     assert r.stop_ids == {tokenizer.eos_token_id}
     with pytest.raises(PolicyError, match="unknown role"):
         r.render([Message("critic", "x")])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["go to fridge 1", " go", "go ", "x  y", "", " ", "\n\n a", "héllo ☃ 👩‍🚀", "\u0000\u202e", "Ġgo", "fridges12.5%", "漢字 fridge"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "go to fridge 1",
+        " go",
+        "go ",
+        "x  y",
+        "",
+        " ",
+        "\n\n a",
+        "héllo ☃ 👩‍🚀",
+        "\u0000\u202e",
+        "Ġgo",
+        "fridges12.5%",
+        "漢字 fridge",
+    ],
+)
 def test_any_text_comes_back_as_it_was(text: str) -> None:
     _, tokenizer = load_model("tiny", corpus=CORPUS, **SMALL)
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
@@ -71,11 +98,11 @@ def test_default_size_and_limits() -> None:
     model, _ = load_model("tiny")
     assert 0.2e6 < sum(p.numel() for p in model.parameters()) < 0.5e6
     assert model.config.tie_word_embeddings and not model.training
-    with pytest.raises(ConfigError, match="heads=3 is not a multiple of model.kv_heads=2"):
+    with pytest.raises(ConfigError, match=r"heads=3 is not a multiple of model.kv_heads=2"):
         load_model("tiny", heads=3, kv_heads=2)
     with pytest.raises(ConfigError, match="must be even"):
         load_model("tiny", head_dim=7)
-    with pytest.raises(ConfigError, match="no option 'layer'.*Did you mean 'layers'"):
+    with pytest.raises(ConfigError, match=r"no option 'layer'.*Did you mean 'layers'"):
         load_model("tiny", layer=2)
     with pytest.raises(ConfigError, match=r"layers: got '2'"):
         load_model("tiny", layers="2")
@@ -120,11 +147,11 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Path, monkeypatch: pytest.Monk
         load_model("./does/not/exist")
     model, tokenizer = load_model("tiny", corpus=CORPUS, **SMALL)
     model.save_pretrained(tmp_path)
-    with pytest.raises(PolicyError, match="holds no tokenizer .*save it beside the model"):
+    with pytest.raises(PolicyError, match=r"holds no tokenizer .*save it beside the model"):
         load_model(str(tmp_path))
     tokenizer.chat_template = None
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(PolicyError, match="no chat template.*chat_template.jinja"):
+    with pytest.raises(PolicyError, match=r"no chat template.*chat_template.jinja"):
         load_model(str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(PolicyError, match="check the name, the network"):
@@ -152,7 +179,10 @@ def test_devices_and_types_that_cannot_be_honoured() -> None:
 def test_gradient_checkpointing_gives_the_same_gradient() -> None:
     plain, _ = load_model("tiny", **SMALL)
     saving, _ = load_model("tiny", gradient_checkpointing=True, **SMALL)
-    assert [any(getattr(x, "gradient_checkpointing", False) for x in m.modules()) for m in (plain, saving)] == [False, True]
+    assert [any(getattr(x, "gradient_checkpointing", False) for x in m.modules()) for m in (plain, saving)] == [
+        False,
+        True,
+    ]
     for m in (plain, saving):
         m.train()
         m(ids(m), use_cache=False).logits.logsumexp(-1).sum().backward()
@@ -186,7 +216,7 @@ def test_adapters_train_alone_and_are_saved_alone_or_merged(tmp_path: Path, chec
     torch.testing.assert_close(merged(ids(model)).logits, want, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(model(ids(model)).logits, want, atol=1e-5, rtol=1e-5)
     plain, _ = load_model("tiny", corpus=CORPUS, **SMALL)
-    with pytest.raises(CheckpointError, match="the model has none: set model.lora"):
+    with pytest.raises(CheckpointError, match=r"the model has none: set model.lora"):
         load_weights(plain, tmp_path / "adapters")
 
 
@@ -194,7 +224,7 @@ def test_wrong_adapter_options() -> None:
     pytest.importorskip("peft")
     with pytest.raises(ConfigError, match="no option 'rank'"):
         load_model("tiny", lora={"rank": 4}, **SMALL)
-    with pytest.raises(ConfigError, match="model.lora: Target modules"):
+    with pytest.raises(ConfigError, match=r"model.lora: Target modules"):
         load_model("tiny", lora={"target_modules": ["nothing"]}, **SMALL)
 
 

@@ -28,20 +28,22 @@ def _mix(z: np.ndarray) -> np.ndarray:
 def draw(logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
     """Return a token and its log-probability per row, by inverting the cumulative distribution at `uniform`.
 
-    logits [R, V] float32; uniform [R] float64; temperature, top_p [R] float32; top_k [R] int; → [R] int, [R] float32.
-    Filters narrow the draw; the log-probability is that of the tempered, unfiltered distribution (temperature 0: the untempered one).
+    logits [R, V] float32; uniform, temperature, top_p [R]; top_k [R] int; → [R] int, [R] float32.
+    Filters narrow the draw; the log-probability is that of the tempered, unfiltered distribution (temperature 0: the
+    untempered one).
     """
     greedy = temperature == 0
-    logp = torch.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], dim=-1)
-    prob = logp.exp()
-    if bool((top_k > 0).any()) or bool((top_p < 1).any()):
-        prob = _filter(prob, top_k, top_p)
-    # float64: the sum over a large vocabulary must not end below the largest uniform number.
-    cdf = prob.cumsum(-1, dtype=torch.float64)
-    token = torch.searchsorted(cdf, (uniform * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_(max=logits.shape[1] - 1)
+    prob = torch.softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], dim=-1)
+    filtered = bool((top_k > 0).any()) or bool((top_p < 1).any())
+    cdf = (_filter(prob, top_k, top_p) if filtered else prob).cumsum(-1)
+    # Strictly below the total, whatever the rounding: the token found then has probability, even when the last ones
+    # have none.
+    total = cdf[:, -1]
+    target = torch.minimum(uniform.to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
+    token = torch.searchsorted(cdf, target[:, None], right=True).squeeze(1)
     if bool(greedy.any()):
         token = torch.where(greedy, logits.argmax(-1), token)
-    return token, logp.gather(1, token[:, None]).squeeze(1)
+    return token, prob.gather(1, token[:, None]).squeeze(1).log()
 
 
 def _filter(prob: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Keys and values of many conversations in one block of memory, and the attention that reads them without copying or padding.
 
-A forward pass gets the new tokens of all rows packed behind each other, [1, N]: linear layers and norms never see padding. Only attention
-knows about rows. Legend: N packed tokens, R rows, S new tokens of a row (padded in its group), T cached positions, H query heads,
-K key-value heads, G = H / K, D head dimension.
+A forward pass gets the new tokens of all rows packed behind each other, [1, N]: linear layers and norms never see
+padding. Only attention knows about rows. Legend: N packed tokens, R rows, S new tokens of a row (padded in its group),
+T cached positions, H query heads, K key-value heads, G = H / K, D head dimension.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from agentgym.errors import PolicyError
+
+from ._seats import Feed
 
 NAME = "agentgym_slots"
 
@@ -55,18 +57,31 @@ class Slots:
 class Group:
     """Rows of similar length that attend together.
 
-    slots  [R] or None for a view of the slots 0..R-1 (nothing is copied)
-    take   [R, S] packed index of each query; a padding query points at any token
-    flat   [n] index into the flattened [R * S] of the real queries; None = all, in order
-    put    [n] packed index of the real queries; None = they are the packed tokens start..start+n in order
+    slots  [R], or None for a view of the slots 0..R-1: nothing is copied
+    run    (start, stop) when the packed tokens start..stop-1 are exactly the R * S queries in order, else None, and
+           then
+    take   [R, S] packed index of each query; a padding query points at another token of its row
+    real   [n] which of the flattened [R * S] are no padding
     mask   [R, 1, 1, S, T] 0 where a query may look, -inf elsewhere
     """
 
     slots: Tensor | None
+    run: tuple[int, int] | None
     take: Tensor
-    flat: Tensor
-    put: Tensor
+    real: Tensor
     mask: Tensor
+
+    def gather(self, packed: Tensor) -> Tensor:
+        """Return [R, S, ...] out of [N, ...]."""
+        return packed[self.take] if self.run is None else packed[slice(*self.run)].unflatten(0, self.take.shape)
+
+    def scatter(self, out: Tensor, rows: Tensor) -> None:
+        """Write [R, S, ...] back into its places of `out` [N, ...]."""
+        rows = rows.reshape(-1, *out.shape[1:])
+        if self.run is None:
+            out[self.take.view(-1)[self.real]] = rows[self.real]
+        else:
+            out[slice(*self.run)] = rows
 
 
 @dataclass(slots=True)
@@ -81,24 +96,22 @@ class Plan:
     groups: list[Group]
 
 
-def make_plan(cache: Slots, feeds: Sequence[tuple[int, int, Sequence[int]]], used: int, dtype: torch.dtype, device: torch.device) -> Plan:
-    """Plan a pass over `feeds` = (slot, first position, new ids), sorted by number of ids; `used` slots hold conversations."""
+def make_plan(cache: Slots, feeds: Sequence[Feed], used: int, dtype: torch.dtype, device: torch.device) -> Plan:
+    """Plan a pass over `feeds`, sorted by their number of ids; the slots 0..used-1 may hold conversations."""
     ids: list[int] = []
     position: list[int] = []
     slot: list[int] = []
-    last: list[int] = []
     starts: list[int] = []
-    for s, p, new in feeds:
-        n = len(new)
+    for f in feeds:
+        n = len(f.ids)
         starts.append(len(ids))
-        ids += new
-        position += range(p, p + n)
-        slot += [s] * n
-        last.append(len(ids) - 1)
-    bounds = _group_bounds([len(new) for _, _, new in feeds])
-    groups = [_group(feeds[a:b], starts[a:b], used, dtype, device) for a, b in bounds]
+        ids += f.ids
+        position += range(f.first, f.first + n)
+        slot += [f.slot] * n
+    last = torch.tensor([*starts[1:], len(ids)], device=device) - 1
+    groups = [_group(feeds[a:b], starts[a:b], used, dtype, device) for a, b in _group_bounds([len(f.ids) for f in feeds])]
     packed = torch.tensor([ids, position, slot], device=device)
-    return Plan(cache, packed[0], packed[1], packed[2], torch.tensor(last, device=device), groups)
+    return Plan(cache, packed[0], packed[1], packed[2], last, groups)
 
 
 def _group_bounds(lengths: Sequence[int]) -> list[tuple[int, int]]:
@@ -112,31 +125,40 @@ def _group_bounds(lengths: Sequence[int]) -> list[tuple[int, int]]:
     return [*bounds, (begin, len(lengths))]
 
 
-def _group(feeds: Sequence[tuple[int, int, Sequence[int]]], starts: Sequence[int], used: int, dtype: torch.dtype, device: torch.device) -> Group:
-    slots = torch.tensor([s for s, _, _ in feeds])
-    first = torch.tensor([p for _, p, _ in feeds])
-    count = torch.tensor([len(new) for _, _, new in feeds])
+def _group(feeds: Sequence[Feed], starts: Sequence[int], used: int, dtype: torch.dtype, device: torch.device) -> Group:
+    slots = torch.tensor([f.slot for f in feeds])
+    first = torch.tensor([f.first for f in feeds])
+    count = torch.tensor([len(f.ids) for f in feeds])
     width = int(count.max())
     reach = int((first + count).max())
     begin = torch.tensor(starts)
-    if 2 * len(feeds) >= used:
-        # Most slots take part: attend over all of them in place, with idle queries where a slot has none, instead of copying keys.
+    if len(feeds) == used or (width == 1 and 2 * len(feeds) >= used):
+        # Attend over all slots in place instead of copying keys. Where a few have nothing to feed an idle query is cheaper
+        # than the copy, but an idle prompt is not.
         rows = torch.zeros(used, dtype=torch.long)
         first, count, begin = (rows.scatter(0, slots, x) for x in (first, count, begin))
         slots = None  # type: ignore[assignment]
     step = torch.arange(width)
-    real = step < count[:, None]
     offset = torch.minimum(step, (count[:, None] - 1).clamp(min=0))
     take = begin[:, None] + offset
-    flat = real.flatten().nonzero().squeeze(1)
+    real = (step < count[:, None]).view(-1).nonzero().squeeze(1)
+    in_order = torch.equal(take.view(-1), torch.arange(starts[0], starts[0] + take.numel()))
     blocked = torch.arange(reach) > (first[:, None] + offset)[..., None]
     mask = torch.zeros(blocked.shape, dtype=dtype).masked_fill_(blocked, float("-inf"))[:, None, None]
-    put = take.flatten()[flat]
-    return Group(None if slots is None else slots.to(device), take.to(device), flat.to(device), put.to(device), mask.to(device))
+    run = (starts[0], starts[0] + take.numel()) if in_order else None
+    return Group(None if slots is None else slots.to(device), run, take.to(device), real.to(device), mask.to(device))
 
 
 def attend(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *, scaling: float, plan: Plan, **rest: Any
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    plan: Plan,
+    **rest: Any,
 ) -> tuple[Tensor, None]:
     """Store the packed keys and values [1, K, N, D], then let the queries [1, H, N, D] attend to their own rows → [1, N, H, D]."""
     for name in ("softcap", "s_aux", "sliding_window"):
@@ -153,11 +175,11 @@ def attend(
         k, v = (x[:rows, :, :reach] if g.slots is None else x[g.slots, :, :reach] for x in (keys, values))
         kv_heads = k.shape[1]
         # Query heads that share a key-value head become rows of one product: nothing is repeated. [R, K, G*S, D]
-        q = (packed[g.take] * scaling).view(rows, width, kv_heads, -1, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)
+        q = (g.gather(packed) * scaling).view(rows, width, kv_heads, -1, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)
         score = torch.matmul(q, k.transpose(2, 3)).view(rows, kv_heads, -1, width, reach).add_(g.mask)
         weight = score.softmax(-1, dtype=torch.float32).to(v.dtype).view(rows, kv_heads, -1, reach)
         o = torch.matmul(weight, v).view(rows, kv_heads, -1, width, v.shape[3]).permute(0, 3, 1, 2, 4)
-        out[g.put] = o.reshape(rows * width, heads, -1)[g.flat]
+        g.scatter(out, o.reshape(rows, width, heads, -1))
     return out[None], None
 
 

@@ -35,7 +35,8 @@ class expert(TextPolicy):
             raise PolicyError("policy 'expert' needs request.env: it plays with the environment's own expert, in the same process")
         options: dict[str, Any] = {"planner": True} if self.planner else {}
         if self.noise:
-            # The expert itself draws the noise: only it knows what it must remember about an action that it did not choose.
+            # The expert itself draws the noise: only it knows what it must remember about an action that it did not
+            # choose.
             options |= {"noise": self.noise, "seed": request.seed}
         try:
             return request.env.expert(**options)

@@ -1,18 +1,16 @@
 """A transformers model in this process: continuous batching over the turns of many episodes, each with its own key-value slot.
 
-Every tick feeds what each row has waiting in one packed forward pass: one token for a row that is writing, the new part of the prompt for
-a row whose turn just began. An episode keeps its slot between turns, so only what it has not seen yet is computed.
+Every tick feeds what each row has waiting in one packed forward pass: one token for a row that is writing, the new part
+of the prompt for a row whose turn just began. An episode keeps its slot between turns, so only what it has not seen yet
+is computed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import time
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,32 +23,8 @@ from agentgym.types import Completion, Sampling
 
 from ..model import base_model
 from ._sample import draw, uniforms
+from ._seats import Feed, Row, Seats
 from ._slots import NAME, Slots, make_plan
-
-
-@dataclass(slots=True, eq=False)
-class _Row:
-    """One turn: `ids` is the context and what has been sampled, `start` where the sampled part begins."""
-
-    episode: str
-    seed: int
-    ids: list[int]
-    start: int
-    sampling: Sampling
-    future: asyncio.Future[Completion]
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """An episode's place in the cache: the first `length` of `ids` are computed; `row` is the turn in progress."""
-
-    index: int
-    ids: list[int] = field(default_factory=list)
-    length: int = 0
-    row: _Row | None = None
-    idle_since: int = 0
 
 
 class hf:
@@ -58,16 +32,29 @@ class hf:
 
     slots           conversations kept in the cache at once; more of them wait for a place
     max_context     longest context in tokens, prompt and completion together; 0 = the model's own limit
-    prefill_tokens  most prompt tokens computed in one tick: bounds memory, and how long writing rows wait for long prompts
+    prefill_tokens  most prompt tokens computed in one tick: bounds memory, and how long writing rows wait for long
+                    prompts
     patience        ticks that an episode between two turns keeps its slot while others wait for one
     """
 
     wants = "tokens"
 
     def __init__(
-        self, model: torch.nn.Module, renderer: Renderer, *, slots: int = 256, max_context: int = 0, prefill_tokens: int = 8192, patience: int = 8
+        self,
+        model: torch.nn.Module,
+        renderer: Renderer,
+        *,
+        slots: int = 256,
+        max_context: int = 0,
+        prefill_tokens: int = 8192,
+        patience: int = 8,
     ) -> None:
-        for name, value, least in (("slots", slots, 1), ("max_context", max_context, 0), ("prefill_tokens", prefill_tokens, 1)):
+        for name, value, least in (
+            ("slots", slots, 1),
+            ("max_context", max_context, 0),
+            ("prefill_tokens", prefill_tokens, 1),
+            ("patience", patience, 0),
+        ):
             if value < least:
                 raise ConfigError(f"policy.{name} must be at least {least}; got {value}")
         self.model = base_model(model)
@@ -78,15 +65,13 @@ class hf:
         if max_context and limit and max_context > limit:
             raise ConfigError(f"policy.max_context={max_context} is more than the model's {limit} positions")
         self.max_context = max_context or limit or 1_000_000
-        self._capacity, self._prefill_tokens, self._patience = slots, prefill_tokens, patience
+        self._prefill_tokens = prefill_tokens
         self._cache = Slots()
-        self._slots: dict[str, _Slot] = {}
-        self._free = list(range(slots))
-        self._waiting: deque[_Row] = deque()
+        self._seats = Seats(slots, patience)
         self._driver: asyncio.Task[None] | None = None
-        self._tick_number = 0
         self._closed = False
-        self._counts = dict.fromkeys(("ticks", "prefilled", "reused", "decoded", "evicted", "forward_seconds", "total_seconds"), 0.0)
+        self._decoded = 0
+        self._forward_seconds = self._total_seconds = 0.0
 
     async def complete(self, request: Request, sampling: Sampling) -> Completion:
         """Answer one turn. Raises PolicyError when the prompt is empty or too long, or the forward pass fails."""
@@ -102,27 +87,24 @@ class hf:
         if sampling.max_tokens < 1:
             raise PolicyError(f"sampling.max_tokens must be at least 1; got {sampling.max_tokens}")
         loop = asyncio.get_running_loop()
-        row = _Row(request.episode, request.seed, list(request.tokens), len(request.tokens), sampling, loop.create_future())
-        self._waiting.append(row)
+        row = Row(request.episode, request.seed, list(request.tokens), len(request.tokens), sampling, loop.create_future())
+        self._seats.waiting.append(row)
         if self._driver is None or self._driver.done():
             self._driver = loop.create_task(self._drive())
         return await row.future
 
     def release(self, episode: str) -> None:
         """Give an episode's slot to others; its cache is forgotten."""
-        slot = self._slots.pop(episode, None)
-        if slot is not None:
-            heapq.heappush(self._free, slot.index)
-            if slot.row is not None and not slot.row.future.done():
-                slot.row.future.cancel()
+        row = self._seats.release(episode)
+        if row is not None and not row.future.done():
+            row.future.cancel()
 
     def load(self, weights: Any, version: int) -> None:
         """Take new weights: a state dict, or None when the module itself was updated in place. Turns in progress go on with them."""
         if weights is not None:
             self.model.load_state_dict(weights)
         self.version = version
-        for slot in self._slots.values():
-            slot.length = 0  # keys and values of the old weights; the ids are fed again
+        self._seats.forget()
 
     async def close(self) -> None:
         """Stop, cancel what is waiting, and free the cache."""
@@ -135,16 +117,25 @@ class hf:
 
     def stats(self) -> dict[str, float]:
         """Return counts since the start: ticks, tokens prefilled / reused / decoded, slots evicted, seconds in forward and in total."""
-        return dict(self._counts)
+        s = self._seats
+        counts = {
+            "ticks": s.tick,
+            "prefilled": s.prefilled,
+            "reused": s.reused,
+            "decoded": self._decoded,
+            "evicted": s.evicted,
+        }
+        return counts | {"forward_seconds": self._forward_seconds, "total_seconds": self._total_seconds}
 
     async def _drive(self) -> None:
         """Tick until nobody waits. Whatever goes wrong reaches every waiting turn: nobody hangs."""
         try:
-            while self._waiting or any(s.row for s in self._slots.values()):
+            while self._seats.busy():
                 begin = time.perf_counter()
                 finished = self._tick()
-                self._counts["total_seconds"] += time.perf_counter() - begin
-                # Whoever got an answer may need a few hops through its own awaits before it asks again; then it joins the next tick.
+                self._total_seconds += time.perf_counter() - begin
+                # Whoever got an answer may need a few hops through its own awaits before it asks again; then it joins
+                # the next tick.
                 for _ in range(4 if finished else 1):
                     await asyncio.sleep(0)
         except asyncio.CancelledError:
@@ -155,13 +146,9 @@ class hf:
 
     def _fail(self, error: Exception | None) -> None:
         """Deliver an error (None: cancellation) to every turn. After an error the cache may be half written: it is dropped."""
-        rows = [*self._waiting, *(s.row for s in self._slots.values() if s.row)]
-        self._waiting.clear()
-        for slot in self._slots.values():
-            slot.row = None
-            if error is not None:
-                slot.length = 0
-        for row in rows:
+        if error is not None:
+            self._seats.forget()
+        for row in self._seats.clear():
             if row.future.done() or row.future.get_loop().is_closed():
                 continue
             if error is None:
@@ -173,101 +160,35 @@ class hf:
 
     def _tick(self) -> int:
         """Run one forward pass over everything that waits; return how many turns it finished."""
-        self._tick_number += 1
-        for slot in self._slots.values():
-            if slot.row is not None and slot.row.future.done():  # its caller was cancelled
-                self._leave(slot)
-        self._admit()
-        feeds, ready = self._feeds()
+        self._seats.admit()
+        feeds = self._seats.feeds(self._prefill_tokens)
         if not feeds:
             return 0
         logits = self._forward(feeds)
-        chosen = [i for i, r in enumerate(ready) if r is not None]
-        if not chosen:
+        ready = [i for i, f in enumerate(feeds) if f.row is not None]
+        if not ready:
             return 0
-        rows = [ready[i] for i in chosen]
-        return self._sample(rows, logits if len(chosen) == len(feeds) else logits[chosen])  # type: ignore[arg-type]
+        rows = [f.row for f in feeds if f.row is not None]
+        return self._sample(rows, logits if len(ready) == len(feeds) else logits[ready])
 
-    def _admit(self) -> None:
-        """Give waiting turns a slot: their episode's own, a free one, or that of an episode which has been idle for long."""
-        left: deque[_Row] = deque()
-        idle: list[tuple[int, str]] | None = None
-        while self._waiting:
-            row = self._waiting.popleft()
-            if row.future.done():
-                continue
-            slot = self._slots.get(row.episode)
-            if slot is not None and slot.row is not None:
-                left.append(row)
-                continue
-            if slot is None and not self._free:
-                if idle is None:
-                    wanted = {r.episode for r in self._waiting}
-                    patience = self._patience if any(s.row for s in self._slots.values()) else 0
-                    idle = [
-                        (s.idle_since, e)
-                        for e, s in self._slots.items()
-                        if s.row is None and e not in wanted and self._tick_number - s.idle_since >= patience
-                    ]
-                    heapq.heapify(idle)
-                if not idle:
-                    left.append(row)
-                    continue
-                self.release(heapq.heappop(idle)[1])
-                self._counts["evicted"] += 1
-            if slot is None:
-                slot = self._slots[row.episode] = _Slot(heapq.heappop(self._free))
-            self._enter(slot, row)
-        self._waiting = left
-
-    def _enter(self, slot: _Slot, row: _Row) -> None:
-        """Begin a turn in a slot, keeping the computed positions whose ids still hold."""
-        n = slot.length
-        if slot.ids[:n] != row.ids[:n]:
-            n = next(i for i, (a, b) in enumerate(zip(slot.ids, [*row.ids, -1], strict=False)) if a != b)
-        slot.length = min(n, len(row.ids) - 1)  # at least one id must be fed: its logits are wanted
-        slot.ids, slot.row = row.ids, row
-        self._counts["reused"] += slot.length
-
-    def _leave(self, slot: _Slot) -> None:
-        slot.row, slot.idle_since = None, self._tick_number
-
-    def _feeds(self) -> tuple[list[tuple[int, int, list[int]]], list[_Row | None]]:
-        """Return (slot, first position, new ids) per row by number of ids, and the rows that sample (None: more prompt to come)."""
-        out: list[tuple[tuple[int, int, list[int]], _Row | None]] = []
-        budget = self._prefill_tokens
-        for slot in self._slots.values():
-            row = slot.row
-            if row is None:
-                continue
-            new = row.ids[slot.length :]
-            if len(new) > 1 or len(row.ids) == row.start:
-                new = new[:budget]
-                budget -= len(new)
-                if not new:
-                    continue
-                self._counts["prefilled"] += len(new)
-            first = slot.length
-            slot.length += len(new)
-            out.append(((slot.index, first, new), row if slot.length == len(row.ids) else None))
-        out.sort(key=lambda x: (len(x[0][2]), x[0][0]))
-        return [f for f, _ in out], [r for _, r in out]
-
-    def _forward(self, feeds: list[tuple[int, int, list[int]]]) -> torch.Tensor:
+    def _forward(self, feeds: list[Feed]) -> torch.Tensor:
         """Return the logits [R, V] float32 after the last fed id of each row."""
-        used = 1 + max(s.index for s in self._slots.values())
-        self._cache.reserve(used, max(p + len(new) for _, p, new in feeds))
+        used = self._seats.used()
+        self._cache.reserve(used, max(f.first + len(f.ids) for f in feeds))
         begin = time.perf_counter()
         with torch.inference_mode(), _attention(self.model):
             plan = make_plan(self._cache, feeds, used, self.model.dtype, self.model.device)
             logits = self.model(
-                input_ids=plan.ids[None], position_ids=plan.position[None], use_cache=False, logits_to_keep=plan.last, plan=plan
+                input_ids=plan.ids[None],
+                position_ids=plan.position[None],
+                use_cache=False,
+                logits_to_keep=plan.last,
+                plan=plan,
             ).logits[0]
-        self._counts["forward_seconds"] += time.perf_counter() - begin
-        self._counts["ticks"] += 1
+        self._forward_seconds += time.perf_counter() - begin
         return logits.float()
 
-    def _sample(self, rows: list[_Row], logits: torch.Tensor) -> int:
+    def _sample(self, rows: list[Row], logits: torch.Tensor) -> int:
         """Draw a token for each row, and finish the turns that end with it."""
         seeds = np.array([r.seed & 0xFFFF_FFFF_FFFF_FFFF for r in rows], dtype=np.uint64)
         index = np.array([len(r.ids) - r.start for r in rows], dtype=np.uint64)
@@ -287,10 +208,10 @@ class hf:
             row.logprobs.append(logprob)
             row.versions.append(self.version)
             finished += self._finish(row, token)
-        self._counts["decoded"] += len(rows)
+        self._decoded += len(rows)
         return finished
 
-    def _finish(self, row: _Row, token: int) -> bool:
+    def _finish(self, row: Row, token: int) -> bool:
         """Answer a turn if `token` ended it."""
         count = len(row.ids) - row.start
         if token in self.renderer.stop_ids or (row.sampling.stop and self._stopped(row, count)):
@@ -299,13 +220,13 @@ class hf:
             finish = "length"
         else:
             return False
-        self._leave(self._slots[row.episode])
+        self._seats.leave(self._seats.taken[row.episode])
         tokens = row.ids[row.start :]
         version: int | list[int] = row.versions[0] if row.versions[0] == row.versions[-1] else row.versions
         row.future.set_result(Completion(self.renderer.decode(tokens), tokens, row.logprobs, finish, version))  # type: ignore[arg-type]
         return True
 
-    def _stopped(self, row: _Row, count: int) -> bool:
+    def _stopped(self, row: Row, count: int) -> bool:
         """Return whether a stop string ends in the newest token. A token has at least one byte: a short tail is enough."""
         longest = max(len(s.encode()) for s in row.sampling.stop)
         tail = self.renderer.decode(row.ids[-min(count, longest + 4) :])

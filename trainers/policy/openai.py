@@ -23,7 +23,8 @@ class openai(TextPolicy):
     api_key_env   environment variable that holds the key; may be unset for a server on this machine
     timeout       seconds for one answer, connection included
     retries       further tries after 408, 409, 425, 429, 5xx, a lost connection or a time-out
-    backoff       seconds before the first retry; doubled each time, at most 30, and at least what the server asks for (Retry-After)
+    backoff       seconds before the first retry; doubled each time, at most 30, and at least what the server asks for
+                  (Retry-After)
     connections   requests in flight at once
     length_field  name of the token limit in the request (newer OpenAI models: max_completion_tokens)
     extra         further fields of the request's body, sent as they are
@@ -47,7 +48,9 @@ class openai(TextPolicy):
             raise ConfigError(f"policy.base_url={base_url!r} is no URL; expected something like http://localhost:8000/v1")
         key = os.environ.get(api_key_env, "") if api_key_env else ""
         if not key and parts.hostname not in _LOCAL:
-            raise ConfigError(f"policy 'openai': the environment variable {api_key_env!r} (policy.api_key_env) is not set; {parts.hostname} needs a key")
+            raise ConfigError(
+                f"policy 'openai': the environment variable {api_key_env!r} (policy.api_key_env) is not set; {parts.hostname} needs a key"
+            )
         if timeout <= 0 or retries < 0 or backoff < 0 or connections < 1:
             raise ConfigError("policy 'openai': timeout must be > 0, retries and backoff >= 0, connections >= 1")
         self.model, self.url = model, f"{base_url.rstrip('/')}/chat/completions"

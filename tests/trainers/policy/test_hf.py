@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from agentgym.errors import ConfigError, PolicyError
 from agentgym.policy import Policy, Request
@@ -56,14 +64,22 @@ def expected(model: torch.nn.Module, prompt: list[int], tokens: list[int], tempe
 
 
 async def episode(
-    policy: hf, i: int, *, turns: int = 4, pause: float = 0.0, check: Callable[[list[int], Completion, float], None] | None = None
+    policy: hf,
+    i: int,
+    *,
+    turns: int = 4,
+    pause: float = 0.0,
+    check: Callable[[list[int], Completion, float], None] | None = None,
 ) -> list[Completion]:
     """Play turns with prompts and completions of ragged lengths; contexts are extended token for token."""
     rng, context, out = random.Random(i), [], []
     for turn in range(turns):
         context = context + [rng.randrange(6, 250) for _ in range(rng.randrange(1, 40))]
         temperature = rng.choice([0.0, 0.7, 1.0, 1.3])
-        c = await policy.complete(Request(f"e{i}", 100 * i + turn, tokens=context), Sampling(max_tokens=rng.randrange(1, 12), temperature=temperature))
+        c = await policy.complete(
+            Request(f"e{i}", 100 * i + turn, tokens=context),
+            Sampling(max_tokens=rng.randrange(1, 12), temperature=temperature),
+        )
         if check:
             check(context, c, temperature)
         out.append(c)
@@ -133,7 +149,7 @@ def test_uniform_numbers_are_uniform_and_independent() -> None:
     by_seed = uniforms(np.arange(n, dtype=np.uint64), np.zeros(n, dtype=np.uint64))
     by_index = uniforms(np.full(n, 7, dtype=np.uint64), np.arange(n, dtype=np.uint64))
     for u in (by_seed, by_index):
-        assert 0 <= u.min() and u.max() < 1
+        assert u.min() >= 0 and u.max() < 1
         counts = np.histogram(u, bins=20, range=(0, 1))[0]
         assert ((counts - n / 20) ** 2 / (n / 20)).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
         assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 4 / math.sqrt(n)
@@ -217,7 +233,7 @@ def test_context_limits(renderer: Renderer) -> None:
         one(policy, Sampling(max_tokens=0))
     with pytest.raises(ConfigError, match="more than the model's 512 positions"):
         hf(make_model(), renderer, max_context=513)
-    with pytest.raises(ConfigError, match="policy.slots must be at least 1"):
+    with pytest.raises(ConfigError, match=r"policy.slots must be at least 1"):
         hf(make_model(), renderer, slots=0)
 
 
@@ -362,7 +378,13 @@ def test_the_trainer_keeps_its_mode_and_adapters_take_part(renderer: Renderer) -
 
 def test_models_that_it_cannot_run_are_refused(renderer: Renderer) -> None:
     with pytest.raises(PolicyError, match="sliding_attention layers"):
-        config = Qwen3Config(**SIZE, num_key_value_heads=2, layer_types=["full_attention", "sliding_attention"], sliding_window=8, use_sliding_window=True)
+        config = Qwen3Config(
+            **SIZE,
+            num_key_value_heads=2,
+            layer_types=["full_attention", "sliding_attention"],
+            sliding_window=8,
+            use_sliding_window=True,
+        )
         hf(Qwen3ForCausalLM(config), renderer)
     policy = hf(MistralForCausalLM(MistralConfig(**SIZE, num_key_value_heads=2, sliding_window=8)), renderer)
     with pytest.raises(PolicyError, match="sliding_window, which policy 'hf' does not implement"):

@@ -102,7 +102,13 @@ def test_request_and_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
     [(path, headers, body)] = server.seen
     assert path == "/v1/chat/completions" and headers["authorization"] == "Bearer secret"
     assert body["messages"] == [{"role": "system", "content": "play"}, {"role": "user", "content": "You see a door. ☃"}]
-    assert (body["model"], body["max_tokens"], body["temperature"], body["top_p"], body["top_k"]) == ("m", 7, 0.5, 0.9, 3)
+    assert (body["model"], body["max_tokens"], body["temperature"], body["top_p"], body["top_k"]) == (
+        "m",
+        7,
+        0.5,
+        0.9,
+        3,
+    )
     assert body["stop"] == ["\n"] and body["think"] is False and 0 <= body["seed"] < 2**31
     assert isinstance(policy, Policy) and policy.wants == "text"
 
@@ -121,7 +127,10 @@ def test_what_may_pass_is_tried_again(server: Server, failure: tuple[int | str, 
 
 def test_retries_are_bounded_and_the_error_says_what_happened(server: Server) -> None:
     server.script = [(500, {}, "the GPU is on fire")] * 9
-    with pytest.raises(PolicyError, match=r"127.0.0.1:\d+/v1/chat/completions .model 'm'. gave no answer in 3 tries.*HTTP 500: 'the GPU is on fire'"):
+    with pytest.raises(
+        PolicyError,
+        match=r"127.0.0.1:\d+/v1/chat/completions .model 'm'. gave no answer in 3 tries.*HTTP 500: 'the GPU is on fire'",
+    ):
         ask(client(server, retries=2))
     assert len(server.seen) == 3
 
@@ -144,7 +153,7 @@ def test_what_will_not_pass_is_not_tried_again(server: Server, status: int) -> N
 def test_a_server_that_never_answers_times_out(server: Server) -> None:
     server.script = [("hang", {}, "")] * 2
     begin = time.perf_counter()
-    with pytest.raises(PolicyError, match="in 2 tries; the last one: no answer within 0.2 s"):
+    with pytest.raises(PolicyError, match=r"in 2 tries; the last one: no answer within 0.2 s"):
         ask(client(server, timeout=0.2, retries=1))
     assert time.perf_counter() - begin < 3
 
@@ -160,7 +169,10 @@ def test_nobody_there() -> None:
         ("{not json", "no chat completion .JSONDecodeError.*not json"),
         ({"choices": []}, "no chat completion .IndexError"),
         ([1], "no chat completion .TypeError"),
-        ({"choices": [{"message": {"content": None}, "finish_reason": "tool_calls"}]}, "without text .finish_reason 'tool_calls'"),
+        (
+            {"choices": [{"message": {"content": None}, "finish_reason": "tool_calls"}]},
+            "without text .finish_reason 'tool_calls'",
+        ),
     ],
 )
 def test_answers_that_are_none(server: Server, body: Any, match: str) -> None:
@@ -185,7 +197,7 @@ def test_connections_are_pooled_and_bounded_and_queueing_is_no_time_out(server: 
 
 def test_configuration_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match="'OPENAI_API_KEY'.*is not set; api.openai.com needs a key"):
+    with pytest.raises(ConfigError, match=r"'OPENAI_API_KEY'.*is not set; api.openai.com needs a key"):
         openai(model="m")
     with pytest.raises(ConfigError, match="is no URL"):
         openai(model="m", base_url="localhost:8000")

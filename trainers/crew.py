@@ -1,0 +1,281 @@
+"""Several processes, one model: each plays a share of the episodes and computes a share of every gradient.
+
+A small model on a CPU gains little from threads inside one process (each operation is too short), but almost the number of cores from
+processes. The weights lie in shared memory, so an optimiser step is seen by all at once and nothing is copied. Which process plays or
+differentiates what depends on the work alone, never on timing: the same seed gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from agentgym.config import Config
+from agentgym.errors import ConfigError, EnvError, PolicyError
+from agentgym.rollout import Agent, Gym
+from agentgym.types import Task, Trajectory
+
+if TYPE_CHECKING:
+    from .forward import Rows
+
+
+class Crew:
+    """The helpers of one run, `n` − 1 of them; this process is number 0 and does its share too."""
+
+    def __init__(self, config: Config, model: nn.Module, tokenizer: Any, *, n: int) -> None:
+        if config.run.device != "cpu":
+            raise ConfigError(f"run.workers={n} shares the model between processes of one CPU; with device={config.run.device} use run.workers=1")
+        self.n = n
+        self.params = [p for p in model.parameters() if p.requires_grad]
+        model.share_memory()
+        context = mp.get_context("spawn")
+        self._mates = [_Mate(context, i, config, model, tokenizer, sum(p.numel() for p in self.params)) for i in range(1, n)]
+        self._tickets = itertools.count()
+        self._pending: dict[int, asyncio.Future[Trajectory]] = {}
+        self._outbox: dict[int, list[Any]] = {}
+
+    # -- episodes -----------------------------------------------------------------------------------------------------------------
+
+    async def play(self, who: int, agent: str, task: Task, group: str, seed: int) -> Trajectory:
+        """Let process `who` (≥ 1) play one episode as `agent` (a stage's name, or "eval")."""
+        loop = asyncio.get_running_loop()
+        ticket, future = next(self._tickets), loop.create_future()
+        self._pending[ticket] = future
+        if not self._outbox:
+            # All episodes that are asked for in one go travel in one message: what a helper batches together must not depend on timing.
+            loop.call_soon(self._flush, loop)
+        self._outbox.setdefault(who, []).append((ticket, agent, task, group, seed))
+        return await future
+
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        outbox, self._outbox = self._outbox, {}
+        for who, asked in outbox.items():
+            mate = self._mates[who - 1]
+            try:
+                mate.send("play", asked)
+            except PolicyError as e:
+                self._fail(e)
+                return
+            loop.add_reader(mate.pipe.fileno(), self._receive, mate)
+
+    def _receive(self, mate: _Mate) -> None:
+        try:
+            for ticket, trajectory in mate.receive():
+                future = self._pending.pop(ticket, None)
+                if future and not future.done():
+                    future.set_result(trajectory)
+        except PolicyError as e:
+            asyncio.get_running_loop().remove_reader(mate.pipe.fileno())
+            self._fail(e)
+
+    def _fail(self, error: PolicyError) -> None:
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(error)
+
+    def load(self, version: int) -> None:
+        """Tell the helpers that the weights changed."""
+        for mate in self._mates:
+            mate.send("load", version)
+
+    # -- gradients ----------------------------------------------------------------------------------------------------------------
+
+    def share(self, work: Sequence[Rows]) -> list[list[Rows]]:
+        """Deal micro-batches out, the largest first to whoever has least; entry 0 is this process's own."""
+        shares: list[list[Rows]] = [[] for _ in range(self.n)]
+        load = [0] * self.n
+        for rows in sorted(work, key=lambda r: -r.ids.numel()):
+            i = load.index(min(load))
+            shares[i].append(rows)
+            load[i] += rows.ids.numel()
+        return shares
+
+    def start(self, stage: str, shares: Sequence[list[Rows]], part: Any, plan: Any) -> None:
+        """Send the helpers their shares of a gradient."""
+        for mate, rows in zip(self._mates, shares[1:], strict=True):
+            mate.send("gradient", (stage, rows, part, plan))
+
+    def finish(self) -> list[Any]:
+        """Wait for the helpers, add their gradients to this process's, and return what they measured."""
+        meters = []
+        for mate in self._mates:
+            meters.append(mate.receive())
+            for p, g in zip(self.params, mate.gradient.split([p.numel() for p in self.params]), strict=True):
+                p.grad = g.view_as(p).clone() if p.grad is None else p.grad.add_(g.view_as(p))
+        return meters
+
+    def close(self) -> None:
+        """End the helpers."""
+        for mate in self._mates:
+            mate.close()
+
+
+class CrewGym(Gym):
+    """A gym whose episodes are dealt to all processes, whole groups at a time."""
+
+    def __init__(self, crew: Crew, agent: str, make_env: Any, *, concurrency: int, timeout: float) -> None:
+        super().__init__(make_env, concurrency=-(-concurrency // crew.n), timeout=timeout)
+        self._crew, self._agent = crew, agent
+        self._groups: dict[str, int] = {}
+        self._dealt = 0
+
+    async def play(self, agent: Agent, task: Task, *, group: str, seed: int) -> Trajectory:
+        """Play one episode here or in a helper."""
+        if group not in self._groups:
+            if len(self._groups) > 100_000:
+                self._groups.clear()
+            self._groups[group] = self._dealt % self._crew.n
+            self._dealt += 1
+        who = self._groups[group]
+        if who == 0:
+            return await super().play(agent, task, group=group, seed=seed)
+        return await self._crew.play(who, self._agent, task, group, seed)
+
+
+class _Mate:
+    """One helper process, seen from here."""
+
+    def __init__(self, context: Any, index: int, config: Config, model: nn.Module, tokenizer: Any, size: int) -> None:
+        self.gradient = torch.zeros(size).share_memory_()
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(
+            target=_helper, args=(theirs, config, model, tokenizer, self.gradient), name=f"agentgym-helper-{index}", daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+    def send(self, kind: str, payload: Any) -> None:
+        try:
+            self.pipe.send_bytes(pickle.dumps((kind, payload), protocol=5))
+        except OSError as e:
+            raise self._dead() from e
+
+    def receive(self) -> Any:
+        try:
+            kind, payload = pickle.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError) as e:
+            raise self._dead() from e
+        if kind == "error":
+            raise PolicyError(f"the helper process {self.process.name} failed:\n{payload}")
+        return payload
+
+    def _dead(self) -> PolicyError:
+        self.process.join(1)
+        return PolicyError(
+            f"the helper process {self.process.name} died (exit code {self.process.exitcode}; -9 is often the system being out of memory). "
+            "Go on with `agentgym resume RUN_DIR`, or run in one process with run.workers=1"
+        )
+
+    def close(self) -> None:
+        self.pipe.close()  # the helper ends when its pipe does
+        self.process.join(5)
+        if self.process.is_alive():
+            self.process.kill()
+
+
+# -- the other side -------------------------------------------------------------------------------------------------------------------
+
+
+def _helper(pipe: Any, config: Config, model: nn.Module, tokenizer: Any, gradient: Tensor) -> None:
+    """Entry point of a helper process: serve until the pipe closes."""
+    import signal
+    import traceback
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's affair; it closes the pipe
+    torch.set_num_threads(max(1, config.run.threads))
+    try:
+        asyncio.run(_Server(pipe, config, model, tokenizer, gradient).run())
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass
+    except BaseException:
+        pipe.send_bytes(pickle.dumps(("error", traceback.format_exc()), protocol=5))
+
+
+class _Server:
+    """What a helper holds: agents and gyms by name, and one updater per stage, each made when it is first asked for."""
+
+    def __init__(self, pipe: Any, config: Config, model: nn.Module, tokenizer: Any, gradient: Tensor) -> None:
+        from agentgym.config import stages
+        from agentgym.renderer import Renderer
+
+        from . import setup
+
+        self.pipe, self.config, self.model, self.gradient = pipe, config, model, gradient
+        self.stages = stages(config)
+        self.renderer = Renderer(tokenizer)
+        self.policy = setup.make_policy(config.policy, model, self.renderer)
+        self.players: dict[str, tuple[Agent, Gym]] = {}
+        self.updaters: dict[str, Any] = {}
+        self.params = [p for p in model.parameters() if p.requires_grad]
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        inbox: asyncio.Queue[Any] = asyncio.Queue()
+        loop.add_reader(self.pipe.fileno(), self._read, inbox)
+        while True:
+            kind, payload = await inbox.get()
+            if kind == "end":
+                raise payload
+            if kind == "play":
+                for job in payload:
+                    task = asyncio.create_task(self._play(*job))
+                    self.tasks.add(task)
+                    task.add_done_callback(self.tasks.discard)
+            elif kind == "load":
+                self.policy.load(None, payload)
+            elif kind == "gradient":
+                self._reply(self._gradient(*payload))
+
+    def _read(self, inbox: asyncio.Queue[Any]) -> None:
+        try:
+            inbox.put_nowait(pickle.loads(self.pipe.recv_bytes()))
+        except (EOFError, OSError) as e:
+            asyncio.get_running_loop().remove_reader(self.pipe.fileno())
+            inbox.put_nowait(("end", EOFError() if isinstance(e, OSError) else e))
+
+    def _reply(self, payload: Any) -> None:
+        self.pipe.send_bytes(pickle.dumps(("done", payload), protocol=5))
+
+    async def _play(self, ticket: int, name: str, task: Task, group: str, seed: int) -> None:
+        try:
+            agent, gym = self._player(name)
+            trajectory = await gym.play(agent, task, group=group, seed=seed)
+        except Exception as e:
+            trajectory = Trajectory(task, group, error=f"{type(e).__name__}: {e}")
+            if not isinstance(e, EnvError | PolicyError):
+                raise
+        self._reply([(ticket, trajectory)])
+
+    def _player(self, name: str) -> tuple[Agent, Gym]:
+        from . import setup
+
+        if name not in self.players:
+            evaluating = name == "eval"
+            c = self.config if evaluating else self.stages[name]
+            policy = self.policy if c.policy == self.config.policy else setup.make_policy(c.policy, self.model, self.renderer)
+            agent = setup.make_agent(c, policy, self.renderer, evaluating=evaluating)
+            make = setup.make_env(c, c.splits.eval if evaluating else c.splits.train)
+            places = -(-c.rollout.concurrency // self.config.run.workers)
+            self.players[name] = agent, Gym(make, concurrency=places, timeout=c.rollout.step_timeout)
+        return self.players[name]
+
+    def _gradient(self, stage: str, rows: list[Rows], part: Any, plan: Any) -> Any:
+        """Compute this helper's share; the gradient goes into the shared buffer, the measurements are the answer."""
+        from .update import Updater
+
+        if stage not in self.updaters:
+            self.updaters[stage] = Updater.from_config(self.stages[stage], self.model)
+        for p in self.params:
+            p.grad = None
+        meter = self.updaters[stage].backward(part, rows, plan)
+        torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in self.params], out=self.gradient)
+        return meter
