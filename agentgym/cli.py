@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from .errors import AgentGymError, ConfigError
+from .errors import AgentGymError, ConfigError, did_you_mean
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -31,9 +33,10 @@ def run(args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [RECIPE.yam
     config = load(files, overrides)
     if not config.run.dir:
         config.run.dir = str(_free_dir(Path("runs") / Path(files[0]).stem))
-    from agentgym.trainers.train import train
+    with _interruptible():
+        from agentgym.trainers.train import train
 
-    train(config)
+        train(config)
 
 
 def _free_dir(base: Path) -> Path:
@@ -46,9 +49,10 @@ def _free_dir(base: Path) -> Path:
 @app.command()
 def resume(run_dir: Annotated[Path, typer.Argument(help="the folder of an interrupted run")]) -> None:
     """Go on with an interrupted run, to the same numbers."""
-    from agentgym.trainers.train import resume as go_on
+    with _interruptible():
+        from agentgym.trainers.train import resume as go_on
 
-    go_on(run_dir)
+        go_on(run_dir)
 
 
 @app.command()
@@ -68,9 +72,10 @@ def eval(
     if not files:
         raise ConfigError("which task set? For example: agentgym eval runs/my-run tasks/alfworld.yaml")
     config = load(files, overrides)
-    from agentgym.trainers.panel import evaluate_command
+    with _interruptible(f"The finished episodes are in {out}; the same command goes on there." if out else "Nothing was kept: there was no --out."):
+        from agentgym.trainers.panel import evaluate_command
 
-    evaluate_command(checkpoint, config, k=k, split=split, n_tasks=tasks, out=out, model=model)
+        evaluate_command(checkpoint, config, k=k, split=split, n_tasks=tasks, out=out, model=model)
 
 
 @app.command()
@@ -100,7 +105,9 @@ def check(
         find("env", env)
         from agentgym.envs.alfworld.oracle import main as compare_engines
 
-        raise typer.Exit(compare_engines(oracle, data, dialect, seed))
+        if dialect not in ("move", "put"):
+            raise ConfigError(f"--dialect is move or put; got {dialect!r}")
+        raise typer.Exit(compare_engines(oracle, data, dialect, seed))  # type: ignore[arg-type]
     from rich.console import Console
 
     from .check import check_env, render
@@ -126,30 +133,52 @@ def list_(kind: Annotated[str | None, typer.Argument(help="only this kind")] = N
                 console.print(f"  {name:<16} {line}", markup=False, highlight=False)
 
 
+@contextlib.contextmanager
+def _interruptible(what: str = "") -> Iterator[None]:
+    """Say in one line where an interrupted command stands; the exit code is the shell's for Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt as e:
+        _say(" ".join(["interrupted.", *_notes(e), what]).rstrip())
+        raise typer.Exit(130) from None
+
+
 def main() -> None:
     """Entry point: a known error is one clear message, never a traceback."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as e:
-        sys.exit(e.exit_code)
-    except typer.Abort:
-        sys.exit(130)
-    except KeyboardInterrupt:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)  # without standalone_mode, typer returns an Exit's code
+    except (typer.Abort, KeyboardInterrupt):
         _say("interrupted")
         sys.exit(130)
     except AgentGymError as e:
-        _say(f"error: {e}")
+        _say("\n".join([f"error: {e}", *_notes(e)]))
         sys.exit(1)
     except OSError as e:
         if e.errno != errno.ENOSPC:
             raise
-        _say(f"error: the disk is full ({e.filename or 'while writing'}). Free some space, then go on with `agentgym resume RUN_DIR`")
+        _say("\n".join([f"error: the disk is full ({e.filename or 'while writing'}). Free some space first.", *_notes(e)]))
         sys.exit(1)
     except Exception as e:
-        if type(e).__module__.startswith(("typer", "click")) and hasattr(e, "format_message"):
-            _say(f"error: {e.format_message()}")
-            sys.exit(2)
-        raise
+        if not hasattr(e, "format_message"):  # click's own errors, whichever module typer keeps them in
+            raise
+        _say(_usage(e))
+        sys.exit(2)
+
+
+def _usage(e: Any) -> str:
+    """Return what a wrong command line is told; the bare `agentgym` gets the help."""
+    if type(e).__name__ == "NoArgsIsHelpError":
+        return str(e.format_message())
+    words = [str(c.name or c.callback.__name__) for c in app.registered_commands if c.callback]  # type: ignore[attr-defined]
+    got = next((a for a in sys.argv[1:] if not a.startswith("-")), "")
+    if got not in words:
+        return f"error: there is no command {got!r}.{did_you_mean(got, words)} Commands: {', '.join(words)}. See `agentgym --help`."
+    return f"error: {str(e.format_message()).rstrip('.')}. See `agentgym {got} --help`."
+
+
+def _notes(e: BaseException) -> list[str]:
+    return list(getattr(e, "__notes__", []))
 
 
 def _say(text: str) -> None:

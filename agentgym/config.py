@@ -6,12 +6,14 @@ naming another plug-in drops the options of the first. Plural sections are maps;
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import functools
 import hashlib
 import json
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,14 +138,24 @@ class Config:
 
 STAGE_KEYS = frozenset(f.name for f in dataclasses.fields(Config)) - {"env", "splits", "model", "run", "recipe", "stages", "checkpoint", "loggers"}
 
+# The least value that makes sense, where not every number does.
+LEAST: dict[str, dict[str, float]] = {
+    "rollout": {"tasks": 1, "group_size": 1, "concurrency": 1, "max_tokens": 1, "temperature": 0, "top_p": 0, "top_k": 0, "step_timeout": 0, "max_draws": 1},
+    "update": {"count": 0, "passes": 1, "minibatches": 1, "tokens_per_microbatch": 1, "clip_norm": 0, "warmup": 0},
+    "eval": {"every": 0, "tasks": 1, "k": 1, "temperature": 0, "top_p": 0, "top_k": 0, "show": 0},
+    "checkpoint": {"every": 1, "keep_last": 1},
+    "run": {"workers": 1, "threads": 0, "minutes": 0, "trajectories_every": 0},
+}
 
-def _hints() -> dict[str, Any]:
-    return typing.get_type_hints(Config)
+
+@functools.cache
+def _hints(section: type = Config) -> dict[str, Any]:
+    return typing.get_type_hints(section)
 
 
 def _is_plugin(key: str) -> bool:
     hint = _hints()[key]
-    return hint is Plugin or Plugin in typing.get_args(hint) and typing.get_origin(hint) is not dict
+    return hint is Plugin or (Plugin in typing.get_args(hint) and typing.get_origin(hint) is not dict)
 
 
 def _is_plugin_map(key: str) -> bool:
@@ -164,12 +176,14 @@ def normalise(layer: Any, source: str, *, stage: bool = False) -> dict[str, Any]
                 raise ConfigError(f"{source}: {key!r} cannot differ between stages; set it once at the top")
             raise ConfigError(f"{source}: unknown key {key!r}.{did_you_mean(str(key), allowed)} Allowed: {', '.join(sorted(allowed))}")
         where = f"{source}: {key}"
-        if key == "stages":
+        if value is None and (key == "stages" or _is_plugin_map(key)):
+            out[key] = None  # drops the whole map
+        elif key == "stages":
             out[key] = {n: None if s is None else normalise(s, f"{where}.{n}", stage=True) for n, s in _map(value, where).items()}
         elif _is_plugin(key):
             out[key] = _long(value, where)
         elif _is_plugin_map(key):
-            out[key] = {n: None if p is None else _long({"name": n, **_map(p, f"{where}.{n}")}, where) for n, p in _map(value, where).items()}
+            out[key] = {n: _long(p, f"{where}.{n}", key=n) for n, p in _map(value, where).items()}
         else:
             out[key] = _section(key, value, where)
     return out
@@ -183,13 +197,19 @@ def _map(value: Any, where: str) -> dict[str, Any]:
     return {str(k): v for k, v in value.items()}
 
 
-def _long(value: Any, where: str) -> Any:
-    """Return a plug-in as {"name": …, options…}; a map without a name only changes options."""
+def _long(value: Any, where: str, key: str | None = None) -> Any:
+    """Return a plug-in as {"name": …, options…}; a map without a name only changes options.
+
+    `key`: the plug-in's place in a plural section, which is its name when none is given.
+    """
     if value is None:
         return None
     if isinstance(value, str):
         return {"name": value, "__replace__": True}
-    return dict(_map(value, where))
+    out = _map(value, where)
+    if out.get("name") == key:
+        out.pop("name", None)  # said twice: the same as not said
+    return out
 
 
 def _section(key: str, value: Any, where: str) -> Any:
@@ -220,27 +240,40 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def build(merged: Mapping[str, Any]) -> Config:
     """Turn a merged layer into a Config. Raises ConfigError on wrong types."""
-    hints, out = _hints(), {}
+    hints = _hints()
+    out: dict[str, Any] = {}
     for key, value in merged.items():
-        if key == "stages":
+        if value is None and (key == "stages" or _is_plugin_map(key)):
+            out[key] = {}
+        elif key == "stages":
             out[key] = {n: s for n, s in value.items() if s is not None}
         elif _is_plugin(key):
-            out[key] = _to_plugin(value, key)
+            out[key] = _to_plugin(value, key, default=getattr(_default(key), "name", None))
+            if out[key] is None and hints[key] is Plugin:
+                raise ConfigError(f"{key} cannot be null: a run needs one. Name a plug-in ({key}=NAME), or leave the key out")
         elif _is_plugin_map(key):
-            out[key] = {n: _to_plugin(p, f"{key}.{n}") for n, p in value.items() if p is not None}
+            out[key] = {n: _to_plugin(p, f"{key}.{n}", default=n) for n, p in value.items() if p is not None}
         elif dataclasses.is_dataclass(hints[key]):
-            section = typing.get_type_hints(hints[key])
+            section = _hints(hints[key])
             out[key] = hints[key](**{k: fit(v, section[k], f"{key}.{k}") for k, v in value.items()})  # type: ignore[operator]
+            _check_least(key, out[key])
         else:
             out[key] = fit(value, hints[key], key)
     return Config(**out)
 
 
-def _to_plugin(value: Any, where: str) -> Plugin | None:
+def _check_least(key: str, section: Any) -> None:
+    for name, least in LEAST.get(key, {}).items():
+        value = getattr(section, name)
+        if value is not None and not value >= least:
+            raise ConfigError(f"{key}.{name} is {value}; it is at least {least:g}")
+
+
+def _to_plugin(value: Any, where: str, *, default: str | None) -> Plugin | None:
     if value is None:
         return None
     options = {k: v for k, v in value.items() if k not in ("name", "__replace__")}
-    name = value.get("name") or getattr(_default(where.split(".")[0]), "name", None)
+    name = value.get("name") or default
     if not isinstance(name, str):
         raise ConfigError(f"{where}: which one? Give a name ({where}=NAME); got only options {sorted(options)}")
     return Plugin(name, options)
@@ -253,16 +286,15 @@ def _default(key: str) -> Any:
 def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Config:
     """Merge files and overrides left to right. The first file's `recipe` is used only when no other file is given."""
     layers = [(read_yaml(f), str(f)) for f in files]
+    over = [(_override(o), f"override {o!r}") for o in overrides]
     recipe = (layers[0][0] or {}).get("recipe") if len(layers) == 1 and isinstance(layers[0][0], Mapping) else None
-    for o in overrides:
-        if o.startswith("recipe="):
-            recipe = o.partition("=")[2]
-    if recipe:
-        path = find_file(recipe, "recipes")
+    for layer, _ in over:
+        recipe = layer.get("recipe", recipe)
+    if recipe is not None:
+        path = find_file(fit(recipe, str, "recipe"), "recipes")
         layers.insert(0, (read_yaml(path), str(path)))
-    layers += [(_override(o), f"override {o!r}") for o in overrides]
     merged: dict[str, Any] = {}
-    for layer, source in layers:
+    for layer, source in layers + over:
         merged = merge(merged, normalise(layer, source))
     return build(merged)
 
@@ -278,45 +310,57 @@ def stages(config: Config) -> dict[str, Config]:
 
 def read_yaml(path: str | Path) -> Any:
     """Read a YAML file, interpolations resolved. Raises ConfigError with the line of a syntax error."""
-    import yaml
     from omegaconf import OmegaConf
+
+    p = find_file(str(path), "tasks", "recipes")
+    with _yaml_errors(str(p)):
+        return OmegaConf.to_container(OmegaConf.load(p), resolve=True)
+
+
+@contextlib.contextmanager
+def _yaml_errors(source: str) -> Iterator[None]:
+    """Turn what YAML and OmegaConf raise into a ConfigError that names the place."""
+    import yaml
     from omegaconf.errors import OmegaConfBaseException
 
-    p = find_file(str(path), "tasks")
     try:
-        return OmegaConf.to_container(OmegaConf.load(p), resolve=True)
+        yield
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{p}{line}: not valid YAML ({getattr(e, 'problem', e)})") from None
+        raise ConfigError(f"{source}{line}: not valid YAML ({getattr(e, 'problem', e)})") from None
     except (OmegaConfBaseException, OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{p}: {e}") from None
+        raise ConfigError(f"{source}: {str(e).splitlines()[0]}") from None
 
 
-def find_file(name: str, kind: str) -> Path:
-    """Return the YAML file `name`: a path, or the bare name of a bundled task set or recipe."""
-    from importlib.util import find_spec
-
+def find_file(name: str, *kinds: str) -> Path:
+    """Return the YAML file `name`: a path, or the bare name of a bundled task set ("tasks") or recipe ("recipes")."""
     p = Path(name).expanduser()
     if p.is_file():
         return p
-    spec = find_spec({"tasks": "agentgym.tasks", "recipes": "agentgym.trainers.recipes"}[kind])
-    folder = Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else Path(kind)
-    bundled = {f.stem: f for f in sorted(folder.glob("*.yaml"))}
+    bundled = {f.stem: f for kind in reversed(kinds) for f in sorted(_folder(kind).glob("*.yaml"))}
     if name in bundled:
         return bundled[name]
-    raise ConfigError(f"there is no file {name!r}, and no bundled one of that name in {kind}.{did_you_mean(name, bundled)} Bundled: {', '.join(bundled) or 'none'}")
+    known = "; ".join(f"{kind}: {', '.join(f.stem for f in sorted(_folder(kind).glob('*.yaml'))) or 'none'}" for kind in kinds)
+    close = did_you_mean(name, [*bundled, *(str(f) for f in p.parent.glob("*.yaml"))])
+    raise ConfigError(f"there is no file {name!r}, and nothing bundled has that name.{close} Bundled {known}")
+
+
+def _folder(kind: str) -> Path:
+    from importlib.util import find_spec
+
+    spec = find_spec({"tasks": "agentgym.tasks", "recipes": "agentgym.trainers.recipes"}[kind])
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else Path(kind)
 
 
 def _override(text: str) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     key, eq, _ = text.partition("=")
-    if not eq or not key:
+    if not eq or not all(key.split(".")):
         raise ConfigError(f"override {text!r}: expected key=value, e.g. credit.step_weight=0.5")
-    out = OmegaConf.to_container(OmegaConf.from_dotlist([text]), resolve=False)
-    assert isinstance(out, dict)
-    return typing.cast(dict[str, Any], out)
+    with _yaml_errors(f"override {text!r}"):
+        return typing.cast(dict[str, Any], OmegaConf.to_container(OmegaConf.from_dotlist([text]), resolve=True))
 
 
 def to_layer(config: Config) -> dict[str, Any]:

@@ -125,6 +125,8 @@ class TextEnv(gym.Env[str, str]):
 def make(name: str, **options: Any) -> TextEnv:
     """Make an environment by its name (`alfworld`), its Gymnasium id, `module:Class` or `./file.py:Class`."""
     target = registry.find("env", GYMNASIUM_IDS.get(name, (name,))[0])
+    if not callable(target):
+        raise EnvError(f"environment {name!r}: {target!r} is no class or function that makes an environment")
     allowed = inspect.signature(target).parameters
     unknown = [o for o in options if o not in allowed]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in allowed.values()):

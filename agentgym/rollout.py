@@ -6,8 +6,11 @@ Token-in, token-out: the ids that the policy sampled are stored as they are and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +21,7 @@ from .context import Turn
 from .env import TextEnv
 from .errors import AgentGymError, EnvError, PolicyError
 from .policy import Policy, Request
+from .registry import options_of
 from .types import Completion, Message, Sampling, Status, Step, Task, Trajectory
 
 
@@ -49,10 +53,15 @@ class Agent:
 
     def messages(self, goal: str, history: list[Turn], now: Turn) -> list[Message]:
         """Build the prompt of one turn."""
-        keywords = getattr(self.context, "keywords", {})
+        return self.context(goal, history, now, **self._instruction)
+
+    @functools.cached_property
+    def _instruction(self) -> dict[str, str]:
+        """What the action format asks for, where the context has a place for it and the user has not said something else."""
         fn = getattr(self.action, "func", self.action)
-        instruction = keywords.get("instruction") or INSTRUCTION.get(getattr(fn, "__name__", ""), "")
-        return self.context(goal, history, now, instruction=instruction) if instruction else self.context(goal, history, now)
+        text = INSTRUCTION.get(getattr(fn, "__name__", ""), "")
+        wanted = text and "instruction" in options_of(self.context) and "instruction" not in getattr(self.context, "keywords", {})
+        return {"instruction": text} if wanted else {}
 
 
 class Stream:
@@ -102,7 +111,8 @@ async def play(agent: Agent, env: TextEnv, task: Task, *, group: str, seed: int,
 
 async def _episode(agent: Agent, env: TextEnv, out: Trajectory, episode: str, seed: int, timeout: float) -> None:
     observation, info = await _call(env, timeout, env.reset, seed=out.task.seed, options={"task": out.task.id})
-    goal, history, stream = str(info.get("goal", observation)), [], Stream(agent.renderer)
+    goal, stream = str(info.get("goal", observation)), Stream(agent.renderer)
+    history: list[Turn] = []
     out.info["task_type"] = info.get("task_type", "")
     done = False
     while not done:
@@ -138,18 +148,58 @@ def _score(agent: Agent, out: Trajectory) -> None:
 
 async def _call(env: TextEnv, timeout: float, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call the environment: at once when it is pure computation, in a thread with a time-out when it may block."""
-    if not env.unwrapped.blocking:  # type: ignore[attr-defined]
+    if not _blocking(env):
         return fn(*args, **kwargs)
     try:
-        return await asyncio.wait_for(asyncio.to_thread(fn, *args, **kwargs), timeout)
+        async with asyncio.timeout(timeout) as limit:
+            return await _in_thread(functools.partial(fn, *args, **kwargs))
     except TimeoutError:
+        if not limit.expired():  # the environment's own
+            raise
         raise EnvError(f"{type(env.unwrapped).__name__}.{fn.__name__} gave no answer within {timeout:g} s") from None
+
+
+def _blocking(env: TextEnv) -> bool:
+    return bool(getattr(env.unwrapped, "blocking", False))
+
+
+async def _in_thread(fn: Callable[[], Any]) -> Any:
+    """Run `fn` in a thread of its own.
+
+    A pool would be wrong here: its size (asyncio's: cores + 4) would bound the episodes, a call that hangs would keep a place for ever, and
+    the process could not end before it. One episode has one call at a time, so there are never more threads than places in the gym.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def deliver(result: Any, error: BaseException | None) -> None:
+        if future.done():  # timed out: nobody waits any more
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = fn()
+        except BaseException as e:  # StopIteration cannot travel in a future, and SystemExit would end the run
+            ordinary = isinstance(e, Exception) and not isinstance(e, StopIteration)
+            error = e if ordinary else EnvError(f"the environment raised {type(e).__name__}: {e}")
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the run has ended
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    threading.Thread(target=work, name="agentgym-env", daemon=True).start()
+    return await future
 
 
 class Gym:
     """Environments and an agent: plays many episodes at once, a finished one frees its environment at once.
 
-    `make_env` is called only when no idle environment is left, at most `concurrency` times; an environment that failed is closed, not reused.
+    `make_env` is called only when no idle environment is left; there are never more than `concurrency` environments at work. One that failed,
+    or whose episode was cancelled, is closed and not used again.
     """
 
     def __init__(self, make_env: Callable[[], TextEnv], *, concurrency: int, timeout: float = 60.0) -> None:
@@ -166,23 +216,40 @@ class Gym:
                 env = self._idle.pop() if self._idle else self._make()
             except Exception as e:
                 return Trajectory(task, group, status=Status.ERROR, error=f"{type(e).__name__}: {e}")
-            out = await play(agent, env, task, group=group, seed=seed, timeout=self._timeout)
-            if out.failed:
-                await asyncio.to_thread(_close_quietly, env)
-            else:
-                self._idle.append(env)
+            whole = False
+            try:
+                out = await play(agent, env, task, group=group, seed=seed, timeout=self._timeout)
+                whole = not out.failed
+            finally:  # also when the episode was cancelled
+                if whole:
+                    self._idle.append(env)
+                else:
+                    _close([env], wait=0.0)
             return out
 
     def close(self) -> None:
         """Close every idle environment."""
-        while self._idle:
-            _close_quietly(self._idle.pop())
+        idle, self._idle = self._idle, []
+        _close(idle, wait=self._timeout)
+
+
+def _close(envs: Sequence[TextEnv], *, wait: float) -> None:
+    """Close environments, those that may block side by side in threads; a broken one may fail to close, or hang: nobody waits longer than that."""
+    threads = [threading.Thread(target=_close_quietly, args=(e,), name="agentgym-close", daemon=True) for e in envs if _blocking(e)]
+    for thread in threads:
+        thread.start()
+    for env in envs:
+        if not _blocking(env):
+            _close_quietly(env)
+    until = time.monotonic() + wait
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 def _close_quietly(env: TextEnv) -> None:
     try:
         env.close()
-    except Exception:  # a broken environment may fail to close; its episode already carries the reason
+    except Exception:  # its episode already carries the reason
         pass
 
 

@@ -40,6 +40,7 @@ class Crew:
         self._tickets = itertools.count()
         self._pending: dict[int, asyncio.Future[Trajectory]] = {}
         self._outbox: dict[int, list[Any]] = {}
+        self._failure: PolicyError | None = None
 
     # -- episodes -----------------------------------------------------------------------------------------------------------------
 
@@ -75,7 +76,13 @@ class Crew:
             asyncio.get_running_loop().remove_reader(mate.pipe.fileno())
             self._fail(e)
 
+    def check(self) -> None:
+        """Raise PolicyError if a helper failed: whoever counts broken episodes must not count these."""
+        if self._failure:
+            raise self._failure
+
     def _fail(self, error: PolicyError) -> None:
+        self._failure = error
         pending, self._pending = self._pending, {}
         for future in pending.values():
             if not future.done():
@@ -207,10 +214,11 @@ class _Server:
         from agentgym.renderer import Renderer
 
         from . import setup
+        from .model import end_ids
 
         self.pipe, self.config, self.model, self.gradient = pipe, config, model, gradient
         self.stages = stages(config)
-        self.renderer = Renderer(tokenizer)
+        self.renderer = Renderer(tokenizer, stop_ids=end_ids(model))
         self.policy = setup.make_policy(config.policy, model, self.renderer)
         self.players: dict[str, tuple[Agent, Gym]] = {}
         self.updaters: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentgym import store
-from agentgym.plot import learning_curve
+from agentgym.plot import HELD_OUT, TRAINING, learning_curve
 
 from .checkpoint import write_json
 
@@ -25,7 +25,7 @@ def finish(s: Session) -> dict[str, Any]:
     }
     title = f"{s.config.env.name}: held-out success ({len(s.panel.tasks)} tasks, 95 % intervals)"
     rows = list(store.read_lines(s.dir / "metrics.jsonl")) if (s.dir / "metrics.jsonl").exists() else []
-    if rows:
+    if any(r.get(m) is not None for r in rows for m in (HELD_OUT, TRAINING)):  # not when every episode broke
         summary["plot"] = str(learning_curve(rows, s.dir / "learning_curve.png", title=title))
     s.loggers.text(episodes(s))
     write_json(s.dir / "summary.json", summary)

@@ -19,9 +19,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from transformers.utils import logging
+
 from agentgym.errors import CheckpointError, ConfigError, PolicyError, did_you_mean
 
 from .tokenizer import build_tokenizer
+
+logging.disable_progress_bar()  # a run has a display of its own; shard bars would break it
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -201,6 +205,12 @@ def add_lora(model: PreTrainedModel, *, seed: int = 0, **options: Any) -> PreTra
 def base_model(model: torch.nn.Module) -> PreTrainedModel:
     """Return the transformers model inside (adapters stay active), or `model` itself when there are none."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator,return-value]
+
+
+def end_ids(model: torch.nn.Module) -> list[int]:
+    """Return the ids that end a turn by the model's generation config (some models have several)."""
+    found = getattr(getattr(base_model(model), "generation_config", None), "eos_token_id", None)
+    return list(found) if isinstance(found, list | tuple) else [] if found is None else [int(found)]
 
 
 def save_model(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, folder: str | Path, *, merged: bool = False) -> Path:

@@ -19,7 +19,7 @@ from agentgym.rollout import Gym
 
 from . import setup
 from .checkpoint import newest
-from .model import load_model
+from .model import end_ids, load_model
 
 
 def evaluate_command(
@@ -36,7 +36,8 @@ def evaluate_command(
     panel = setup.Panel(tasks, gym, config.run.seed)
     chosen = panel.some(n_tasks)
     agent = setup.make_agent(config, policy, renderer, evaluating=True)
-    protocol = f"{config.context} {config.action} T={e.temperature} top_p={e.top_p} top_k={e.top_k} max_tokens={config.rollout.max_tokens} {config.env}"
+    how = f"T={e.temperature} top_p={e.top_p} top_k={e.top_k} max_tokens={config.rollout.max_tokens} seed={config.run.seed}"
+    protocol = f"{config.context} {config.action} {how} {config.env}"
     console = Console()
     console.print(f"{what} on {split}: {len(chosen)} of {len(tasks)} tasks, {k} episode(s) each", highlight=False)
 
@@ -75,7 +76,7 @@ def policy_of(target: str, config: Config, model: str | None) -> tuple[Policy, R
     folder = model_folder(target)
     options: dict[str, Any] = {k: v for k, v in config.model.options.items() if k in ("dtype",)}
     loaded, tokenizer = load_model(folder, device=config.run.device, **options)
-    renderer = Renderer(tokenizer)
+    renderer = Renderer(tokenizer, stop_ids=end_ids(loaded))
     return setup.make_policy(config.policy, loaded, renderer), renderer, folder
 
 

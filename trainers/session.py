@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from agentgym import config as configuration
 from agentgym import registry, store
@@ -26,11 +25,13 @@ from agentgym.types import Task, Trajectory
 
 from . import setup
 from .batch import Batch
-from .checkpoint import Checkpoints, write_json
+from .checkpoint import Checkpoints, newest, write_json
 from .crew import Crew, CrewGym
 from .manifest import manifest
-from .model import load_model, load_weights, save_model
+from .model import end_ids, load_model, load_weights, save_model
 from .streams import Reference
+
+SHOWN = ("rollout/success", "rollout/steps", "rollout/invalid", "rollout/errors", "loss", "grad_norm", "seconds/rollout", "seconds/update")
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Session:
         if resume:
             if (folder / "summary.json").exists():
                 raise CheckpointError(f"the run in {folder} is finished (it has a summary.json); start a new one with `agentgym run`")
-        elif (folder / "config.json").exists():
+        elif (folder / "metrics.jsonl").exists() or newest(folder / "checkpoints"):  # one that never got that far may be begun anew
             raise ConfigError(f"{folder} already holds a run. Choose another run.dir, or go on with it: agentgym resume {folder}")
         torch.manual_seed(config.run.seed)
         if config.run.threads or config.run.workers > 1:
@@ -89,12 +90,11 @@ class Session:
         setup.check_disjoint(train_tasks, held_out)
         words = setup.corpus(config) if config.model.name == "tiny" else None
         model, tokenizer = load_model(config.model.name, corpus=words, seed=config.run.seed, device=config.run.device, **config.model.options)
-        renderer = Renderer(tokenizer)
+        renderer = Renderer(tokenizer, stop_ids=end_ids(model))
         policy = setup.make_policy(config.policy, model, renderer)
         crew = Crew(config, model, tokenizer, n=config.run.workers) if config.run.workers > 1 else None
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", configuration.to_layer(config))
         checkpoints = Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last, fingerprint=configuration.fingerprint(config))
+        write_json(folder / "config.json", configuration.to_layer(config))
         loggers = Loggers({n: registry.bind("logger", p.name, p.options)(folder) for n, p in config.loggers.items()})
         splits = {config.splits.train: setup.split_hash(train_tasks), config.splits.eval: setup.split_hash(held_out)}
         write_json(folder / "manifest.json", manifest(config, splits))
@@ -138,7 +138,8 @@ class Session:
 
     def record(self, stage: str, metrics: dict[str, float], groups: list[list[Trajectory]], batch: Batch) -> None:
         """Log one update, and store its trajectories now and then."""
-        self.loggers.log(self.state.version, {"update": float(self.state.update), "wall_s": self.elapsed(), **metrics}, stage=stage)
+        first = {n: metrics[n] for n in SHOWN if n in metrics}  # a console shows the first few columns
+        self.loggers.log(self.state.version, first | metrics | {"update": float(self.state.update), "wall_s": self.elapsed()}, stage=stage)
         every = self.config.run.trajectories_every
         if every and self.state.update % every == 1 % every:
             path = self.dir / "trajectories" / f"{stage}-{self.state.update:06d}.jsonl.gz"
@@ -208,6 +209,7 @@ class Session:
         found = self.checkpoints.load_latest()
         if found is None:
             self.loggers.text(f"{self.dir} has no checkpoint yet: starting from the beginning")
+            self.loggers.rewind(-1)
             return
         folder, saved = found
         load_weights(self.model, folder / "model")

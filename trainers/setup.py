@@ -11,7 +11,7 @@ from typing import Any
 from agentgym import registry
 from agentgym.config import Config, Plugin
 from agentgym.env import TextEnv, make
-from agentgym.errors import ConfigError, TaskError
+from agentgym.errors import ConfigError, EnvError, TaskError
 from agentgym.policy import Policy
 from agentgym.renderer import Renderer
 from agentgym.rollout import Agent, Gym
@@ -54,19 +54,30 @@ def check_disjoint(train: list[Task], held_out: list[Task]) -> None:
 
 def corpus(config: Config, episodes: int = 300) -> Iterator[str]:
     """Yield the words of the environment as a fresh tokenizer should know them: observations and actions of its expert (or of random play)."""
-    env = make_env(config, config.splits.train)()
-    ids = env.tasks()
-    for n in range(min(episodes, len(ids))):
-        observation, info = env.reset(seed=n, options={"task": ids[n * len(ids) // min(episodes, len(ids))]})
-        player, done = _player(env, n), False
-        while not done:
-            yield observation
-            action = player(observation, info)
-            yield action
-            observation, _, terminated, truncated, info = env.step(action)
-            done = terminated or truncated
+    fresh = make_env(config, config.splits.train)
+    env = fresh()
+    try:
+        ids = env.tasks()
+        for n in range(min(episodes, len(ids))):
+            try:
+                yield from _words(env, ids[n * len(ids) // min(episodes, len(ids))], n)
+            except EnvError:  # one that breaks has said enough
+                env.close()
+                env = fresh()
+    finally:
+        env.close()
+
+
+def _words(env: TextEnv, task: str, seed: int) -> Iterator[str]:
+    observation, info = env.reset(seed=seed, options={"task": task})
+    player, done = _player(env, seed), False
+    while not done:
         yield observation
-    env.close()
+        action = player(observation, info)
+        yield action
+        observation, _, terminated, truncated, info = env.step(action)
+        done = terminated or truncated
+    yield observation
 
 
 def _player(env: TextEnv, seed: int) -> Callable[[str, Mapping[str, Any]], str]:

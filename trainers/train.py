@@ -13,6 +13,7 @@ import torch
 from agentgym import registry, store
 from agentgym.config import Config
 from agentgym.config import stages as stages_of
+from agentgym.errors import AgentGymError, ConfigError
 from agentgym.evaluate import Report, evaluate
 from agentgym.rollout import Agent, collect
 from agentgym.types import Trajectory
@@ -33,6 +34,10 @@ def train(config: Config, *, resume: bool = False) -> dict[str, Any]:
     with asyncio.Runner() as runner:
         try:
             return runner.run(_train(session))
+        except (AgentGymError, OSError, KeyboardInterrupt) as e:
+            if not isinstance(e, ConfigError):  # that one would come again
+                e.add_note(f"Go on from the last checkpoint with: agentgym resume {session.dir}")
+            raise
         finally:
             runner.run(session.close())
 
@@ -75,6 +80,12 @@ class Stage:
 
     async def run(self) -> None:
         """Update until the count is reached or the time is up."""
+        try:
+            await self._updates()
+        finally:
+            await self.close()
+
+    async def _updates(self) -> None:
         s, count = self.s, self.c.update.count
         while s.state.update < count and not s.out_of_time(self.c.run.minutes):
             started = time.perf_counter()
@@ -87,7 +98,6 @@ class Stage:
             if self.c.eval.every and s.state.update % self.c.eval.every == 0 and s.state.update < count:
                 await held_out(s, f"{self.name}-{s.state.update}", full=False)
             s.maybe_save(self.parts())
-        await self.close()
 
     async def rollouts(self) -> tuple[Groups, Groups]:
         """Return (groups to learn from, all groups that were played); dynamic sampling plays on until enough groups have spread."""
@@ -167,6 +177,8 @@ async def held_out(s: Session, label: str, *, full: bool) -> Report:
         return out
 
     report = await evaluate(keep, tasks, k=s.config.eval.k, concurrency=len(tasks) * s.config.eval.k, progress=s.progress(f"evaluation {label}"))
+    if s.crew:
+        s.crew.check()
     s.evaluated(label, report)
     path: Path = s.dir / "eval" / f"{label}.jsonl.gz"
     path.unlink(missing_ok=True)

@@ -108,7 +108,8 @@ class Updater:
     def from_config(cls, config: Config, model: nn.Module, *, crew: Crew | None = None, stage: str = "") -> Updater:
         """Bind the parts that a stage's configuration names. Raises ConfigError when there is no objective."""
         if not config.objectives:
-            raise ConfigError("there is no objective, so nothing to learn from: set one, e.g. objectives.clip={} or objectives.cross_entropy={}")
+            known = ", ".join(sorted(registry.names("objective")))
+            raise ConfigError(f"there is no objective, so nothing to learn from: set one, objectives.NAME={{}}. Known: {known}")
         objectives = []
         for name, p in config.objectives.items():
             options = dict(p.options)

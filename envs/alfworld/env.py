@@ -46,7 +46,7 @@ class ALFWorldEnv(TextEnv):
     size, n     generated games only: mini | small | medium | full, and how many
     caches, timeout   real engine only: speed-ups that keep its output, and seconds until a call is given up
 
-    `info` at reset and step: task_id, task_type, state, admissible, success, valid (the command was admissible).
+    `info` at reset and step: task_id, task_type, goal (the sentence), state, admissible, success, valid (the command was admissible).
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"]}
@@ -126,6 +126,7 @@ class ALFWorldEnv(TextEnv):
             observation = self._engine.reset()
         self._steps = 0
         self._playing = True
+        self._goal = observation.partition("Your task is to: ")[2].strip()
         return observation, self._info(self._engine, observation, valid=True)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -157,6 +158,7 @@ class ALFWorldEnv(TextEnv):
         return {
             "task_id": self._task,
             "task_type": self._type,
+            "goal": self._goal,
             "state": engine.state_hash() if self._hash and isinstance(engine, Engine) else observation,
             "admissible": list(engine.admissible),
             "success": engine.won,

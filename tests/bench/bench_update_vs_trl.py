@@ -1,7 +1,10 @@
-"""CPU seconds of one complete update, TRL's GRPOTrainer and ours, in turns in one process. `python tests/bench/bench_update_vs_trl.py [--out FILE.json]`
+"""CPU seconds of one complete update, TRL's GRPOTrainer and ours, in turns in one process.
 
-Equal work on both sides: the same model (5.8M parameters, Qwen3, random weights, vocabulary 4096), 16 episodes in 2 groups, 5 turns of exactly 16
-sampled tokens, 4 observations of 40 tokens, 337 tokens a sequence (asserted), GRPO's advantage, a clipped objective without KL, AdamW, fp32, one thread.
+    python tests/bench/bench_update_vs_trl.py [--out FILE.json]
+
+Equal work on both sides: the same model (5.8M parameters, Qwen3, random weights, vocabulary 4096), 16 episodes in 2 groups, 5 turns of
+exactly 16 sampled tokens, 4 observations of 40 tokens, 337 tokens a sequence (asserted), GRPO's advantage, a clipped objective without KL,
+AdamW, fp32, one thread.
 
 TRL (needs `pip install 'agentgym[bench]'`): its own multi-turn path as a user meets it, `environment_factory`, on the CPU without vLLM, defaults
 but for `use_cpu, bf16=False, gradient_checkpointing=False, beta=0` and the lengths. A model with random weights writes no tool call, so two things
@@ -93,7 +96,7 @@ class Lookout:
     """TRL's side of the environment: the tool answers with as many tokens as ours."""
 
     def reset(self, **row: Any) -> None:
-        self.rng = random.Random(0)
+        self.turn = 0
 
     def look(self, where: str) -> str:
         """
@@ -105,7 +108,8 @@ class Lookout:
         Returns:
             What is seen.
         """
-        return words(self.rng, SHAPE.observed - 2)  # two role markers
+        self.turn += 1
+        return words(str(self.turn), SHAPE.observed - 2)  # two role markers around it
 
     def get_reward(self) -> float:
         """Return a random reward."""
@@ -163,7 +167,7 @@ def run_trl(updates: int, after_each: Callable[[], None]) -> list[Row]:
             row.clear()
             after_each()
 
-    prompts = [[{"role": "user", "content": words(random.Random(i), SHAPE.prompt - 2)}] for i in range(SHAPE.groups * updates)]
+    prompts = [[{"role": "user", "content": words(str(i), SHAPE.prompt - 2)}] for i in range(SHAPE.groups * updates)]
     n = SHAPE.groups * SHAPE.size
     with tempfile.TemporaryDirectory() as folder:
         args = module.GRPOConfig(

@@ -12,11 +12,11 @@ from agentgym.logger import Quiet
 class trackio(Quiet):
     """Send every metric to a Trackio project on this machine. A resumed run goes on in its own Trackio run.
 
-    project  name of the Trackio project
-    name     name of the run there; default: the run folder's name
+    project   name of the Trackio project
+    run_name  name of the run there; default: the run folder's name
     """
 
-    def __init__(self, run_dir: Path, *, project: str = "agentgym", name: str = "") -> None:
+    def __init__(self, run_dir: Path, *, project: str = "agentgym", run_name: str = "") -> None:
         try:
             import trackio as library
         except ImportError as e:
@@ -25,7 +25,7 @@ class trackio(Quiet):
         mark = Path(run_dir) / "trackio_run"
         self._run = library.init(
             project=project,
-            name=name or Path(run_dir).resolve().name,
+            name=run_name or Path(run_dir).resolve().name,
             resume="allow" if mark.exists() else "never",
             embed=False,
             auto_log_gpu=False,

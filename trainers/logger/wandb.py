@@ -14,13 +14,13 @@ from agentgym.logger import Quiet
 class wandb(Quiet):
     """Send every metric to a W&B project. A resumed run goes on in its own W&B run.
 
-    project  name of the W&B project
-    name     name of the run there; default: the run folder's name
-    mode     "offline" keeps everything in the run folder, for `wandb sync` later
+    project   name of the W&B project
+    run_name  name of the run there; default: the run folder's name
+    mode      "offline" keeps everything in the run folder, for `wandb sync` later
     """
 
     def __init__(
-        self, run_dir: Path, *, project: str = "agentgym", name: str = "", mode: Literal["online", "offline"] = "online"
+        self, run_dir: Path, *, project: str = "agentgym", run_name: str = "", mode: Literal["online", "offline"] = "online"
     ) -> None:
         try:
             import wandb as library
@@ -33,7 +33,7 @@ class wandb(Quiet):
             mark.write_text(secrets.token_hex(4), "utf-8")
         self._run = library.init(
             project=project,
-            name=name or folder.resolve().name,
+            name=run_name or folder.resolve().name,
             dir=str(folder),
             mode=mode,
             id=mark.read_text("utf-8").strip(),

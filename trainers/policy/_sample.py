@@ -28,12 +28,13 @@ def _mix(z: np.ndarray) -> np.ndarray:
 def draw(logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
     """Return a token and its log-probability per row, by inverting the cumulative distribution at `uniform`.
 
-    logits [R, V] float32; uniform, temperature, top_p [R]; top_k [R] int; → [R] int, [R] float32.
+    logits [R, V] float32; uniform [R]; temperature, top_p, top_k (int) [R], or [1] for all rows; → [R] int, [R] float32.
     Filters narrow the draw; the log-probability is that of the tempered, unfiltered distribution (temperature 0: the
     untempered one).
     """
     greedy = temperature == 0
-    prob = torch.softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], dim=-1)
+    divisor = torch.where(greedy, 1.0, temperature)
+    prob = torch.softmax(logits if bool((divisor == 1).all()) else logits / divisor[:, None], dim=-1)
     filtered = bool((top_k > 0).any()) or bool((top_p < 1).any())
     cdf = (_filter(prob, top_k, top_p) if filtered else prob).cumsum(-1)
     # Strictly below the total, whatever the rounding: the token found then has probability, even when the last ones

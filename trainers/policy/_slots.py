@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface
 
@@ -98,19 +101,17 @@ class Plan:
 
 def make_plan(cache: Slots, feeds: Sequence[Feed], used: int, dtype: torch.dtype, device: torch.device) -> Plan:
     """Plan a pass over `feeds`, sorted by their number of ids; the slots 0..used-1 may hold conversations."""
-    ids: list[int] = []
-    position: list[int] = []
-    slot: list[int] = []
-    starts: list[int] = []
-    for f in feeds:
-        n = len(f.ids)
-        starts.append(len(ids))
-        ids += f.ids
-        position += range(f.first, f.first + n)
-        slot += [f.slot] * n
-    last = torch.tensor([*starts[1:], len(ids)], device=device) - 1
-    groups = [_group(feeds[a:b], starts[a:b], used, dtype, device) for a, b in _group_bounds([len(f.ids) for f in feeds])]
-    packed = torch.tensor([ids, position, slot], device=device)
+    # numpy, not torch: on arrays this small a torch operation costs several times as much.
+    first = np.array([f.first for f in feeds])
+    count = np.array([len(f.ids) for f in feeds])
+    slot = np.array([f.slot for f in feeds])
+    start = count.cumsum() - count
+    total = int(count.sum())
+    ids = np.fromiter(chain.from_iterable(f.ids for f in feeds), dtype=np.int64, count=total)
+    position = np.arange(total) + np.repeat(first - start, count)
+    packed = torch.from_numpy(np.stack([ids, position, np.repeat(slot, count)])).to(device)
+    groups = [_group(slot[a:b], first[a:b], count[a:b], start[a:b], used, dtype, device) for a, b in _group_bounds(count.tolist())]
+    last = torch.from_numpy(start + count - 1).to(device)
     return Plan(cache, packed[0], packed[1], packed[2], last, groups)
 
 
@@ -125,28 +126,32 @@ def _group_bounds(lengths: Sequence[int]) -> list[tuple[int, int]]:
     return [*bounds, (begin, len(lengths))]
 
 
-def _group(feeds: Sequence[Feed], starts: Sequence[int], used: int, dtype: torch.dtype, device: torch.device) -> Group:
-    slots = torch.tensor([f.slot for f in feeds])
-    first = torch.tensor([f.first for f in feeds])
-    count = torch.tensor([len(f.ids) for f in feeds])
-    width = int(count.max())
-    reach = int((first + count).max())
-    begin = torch.tensor(starts)
-    if len(feeds) == used or (width == 1 and 2 * len(feeds) >= used):
-        # Attend over all slots in place instead of copying keys. Where a few have nothing to feed an idle query is cheaper
-        # than the copy, but an idle prompt is not.
-        rows = torch.zeros(used, dtype=torch.long)
-        first, count, begin = (rows.scatter(0, slots, x) for x in (first, count, begin))
-        slots = None  # type: ignore[assignment]
-    step = torch.arange(width)
-    offset = torch.minimum(step, (count[:, None] - 1).clamp(min=0))
+def _group(
+    slot: np.ndarray, first: np.ndarray, count: np.ndarray, begin: np.ndarray, used: int, dtype: torch.dtype, device: torch.device
+) -> Group:
+    """Plan the attention of some rows: each has `count` new tokens, packed from `begin` on, behind `first` positions in `slot`."""
+    start, width, reach = int(begin[0]), int(count.max()), int((first + count).max())
+    slots: Tensor | None = None
+    if 2 * len(slot) >= used:
+        # Most slots take part: attend over all of them in place, with idle queries where a slot has none, instead of
+        # copying keys.
+        rows = np.zeros((3, used), dtype=np.int64)
+        rows[:, slot] = first, count, begin
+        first, count, begin = rows
+    else:
+        slots = torch.from_numpy(slot).to(device)
+    step = np.arange(width)
+    offset = np.minimum(step, (count[:, None] - 1).clip(min=0))
     take = begin[:, None] + offset
-    real = (step < count[:, None]).view(-1).nonzero().squeeze(1)
-    in_order = torch.equal(take.view(-1), torch.arange(starts[0], starts[0] + take.numel()))
-    blocked = torch.arange(reach) > (first[:, None] + offset)[..., None]
-    mask = torch.zeros(blocked.shape, dtype=dtype).masked_fill_(blocked, float("-inf"))[:, None, None]
-    run = (starts[0], starts[0] + take.numel()) if in_order else None
-    return Group(None if slots is None else slots.to(device), run, take.to(device), real.to(device), mask.to(device))
+    real = (step < count[:, None]).ravel().nonzero()[0]
+    run = (start, start + take.size) if np.array_equal(take.ravel(), np.arange(start, start + take.size)) else None
+    # The mask's row at position p is a window of [0 … 0, -inf … -inf] that shows p + 1 zeros: copying windows is cheaper
+    # than comparing every pair.
+    ramp = np.zeros(2 * reach - 1, dtype=np.float32)
+    ramp[reach:] = -np.inf
+    windows = np.ndarray((reach, reach), np.float32, buffer=ramp, strides=(4, 4))
+    mask = torch.from_numpy(windows[reach - 1 - (first[:, None] + offset)][:, None, None]).to(device, dtype)
+    return Group(slots, run, torch.from_numpy(take).to(device), torch.from_numpy(real).to(device), mask)
 
 
 def attend(
@@ -173,6 +178,11 @@ def attend(
     for g in plan.groups:
         rows, width, reach = g.mask.shape[0], g.mask.shape[3], g.mask.shape[4]
         k, v = (x[:rows, :, :reach] if g.slots is None else x[g.slots, :, :reach] for x in (keys, values))
+        if width > 1:  # prompts: the fused kernel never holds the scores; for single queries it is the slower one
+            q = g.gather(packed).transpose(1, 2)
+            o = F.scaled_dot_product_attention(q, k, v, attn_mask=g.mask[:, 0], scale=scaling, enable_gqa=True)
+            g.scatter(out, o.transpose(1, 2))
+            continue
         kv_heads = k.shape[1]
         # Query heads that share a key-value head become rows of one product: nothing is repeated. [R, K, G*S, D]
         q = (g.gather(packed) * scaling).view(rows, width, kv_heads, -1, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)
