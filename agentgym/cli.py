@@ -146,7 +146,7 @@ def _interruptible(what: str = "") -> Iterator[None]:
 def main() -> None:
     """Entry point: a known error is one clear message, never a traceback."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="agentgym", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)  # without standalone_mode, typer returns an Exit's code
     except (typer.Abort, KeyboardInterrupt):
         _say("interrupted")

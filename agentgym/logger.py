@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from .errors import AgentGymError
@@ -12,7 +12,8 @@ from .errors import AgentGymError
 class Logger(Protocol):
     """Takes what a run has to say. A plug-in is `name(run_dir: Path, *, options)`.
 
-    A logger that keeps rows may also have `rewind(step)`: a killed run resumes after `step`, and later rows will be logged again.
+    A logger that keeps rows may also have `rewind(step, evaluated)`: a killed run resumes after `step`, and later rows will be logged again;
+    so will evaluations at `step` that are not among `evaluated`.
     """
 
     def log(self, step: int, metrics: Mapping[str, float], *, stage: str) -> None:
@@ -67,9 +68,9 @@ class Loggers:
         """Show everywhere how far the work called `name` is."""
         self._each("progress", name, done, total)
 
-    def rewind(self, step: int) -> None:
+    def rewind(self, step: int, evaluated: Collection[str] | None = None) -> None:
         """Drop what was logged after `step`, where a logger can."""
-        self._each("rewind", step, optional=True)
+        self._each("rewind", step, evaluated, optional=True)
 
     def close(self) -> None:
         """Close every logger, whatever the others do."""

@@ -100,6 +100,10 @@ class Checkpoints:
             set_rng_state(saved["rng"])
         return folder, saved["state"]
 
+    def close(self) -> None:
+        """Let other processes have the folder."""
+        self._lock.close()
+
     def _prune(self) -> None:
         for kind, keep in (("step", self.keep_last), ("best", 1)):
             for folder in _all(self.root, kind)[:-keep]:

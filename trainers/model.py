@@ -150,7 +150,9 @@ def _tiny(corpus: Iterable[str], seed: int, options: Mapping[str, Any]) -> tuple
 def _pretrained(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Load a checkpoint in Hugging Face format and check that it can chat."""
     folder = Path(name).expanduser()
-    looks_local = name.startswith((".", "/", "~")) or folder.exists()
+    if (folder / "adapter_config.json").is_file():
+        return _with_adapters(folder)
+    looks_local = name.startswith((".", "/", "~")) or folder.exists() or ("/" in name and folder.parent.is_dir())  # runs/x where runs/ is here
     if looks_local and not (folder / "config.json").is_file():
         raise PolicyError(f"model {name!r}: {folder.resolve()} is no model folder (config.json is missing). Known names: tiny, smollm2")
     # Without this check transformers makes up an empty tokenizer of the model's usual class.
@@ -160,7 +162,7 @@ def _pretrained(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as e:
-        hint = "" if looks_local else "; check the name, the network and the access rights. Known names: tiny, smollm2"
+        hint = "" if looks_local else "; there is no such folder, so it was looked for on the hub: check the name, the network and the access rights. Known names: tiny, smollm2"
         raise PolicyError(f"model {name!r}: its tokenizer cannot be loaded ({_first(e)}){hint}") from e
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise PolicyError(f"model {name!r}: {type(tokenizer).__name__} is no fast tokenizer; convert it to a tokenizer.json")
@@ -170,10 +172,39 @@ def _pretrained(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
             "into the model's folder"
         )
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        model, found = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
     except Exception as e:
         raise PolicyError(f"model {name!r}: its weights cannot be loaded: {_first(e)}") from e
+    _check_complete(model, found, name)
     return model, tokenizer
+
+
+def _with_adapters(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """Load a checkpoint that holds adapters only: the model that they were trained on, with them merged in."""
+    base = json.loads((folder / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path")
+    if not base:
+        raise PolicyError(f"{folder} holds adapters of a model that was made on the spot, so it cannot be loaded again: train adapters on a saved model")
+    try:
+        import peft
+    except ImportError as e:
+        raise PolicyError(f"{folder} holds adapters, which need the package peft: pip install 'agentgym[lora]'") from e
+    model, tokenizer = _pretrained(base)
+    merged = peft.PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore[arg-type]
+    return merged, tokenizer
+
+
+def _check_complete(model: PreTrainedModel, found: Mapping[str, Any], name: str) -> None:
+    """Raise CheckpointError when transformers had to make weights up, or left out some inside the model's own layers: it only warns."""
+    layers = {n for n, _ in model.named_modules() if any(part.isdigit() for part in n.split("."))}
+    left_out = [k for k in found["unexpected_keys"] if k.rsplit(".", 2)[0] in layers and not k.endswith("inv_freq")]
+    wrong = [f"{k} is missing" for k in sorted(found["missing_keys"])] + [f"{k} does not belong to it" for k in sorted(left_out)]
+    wrong += [f"{k[0] if isinstance(k, tuple) else k} has another shape" for k in found["mismatched_keys"]]
+    if wrong:
+        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise CheckpointError(
+            f"model {name!r}: the weights are not those of a {type(model).__name__}, which its config.json asks for: {'; '.join(wrong[:3])}{more}. "
+            "The folder mixes two models, or is damaged: save it again, or take another checkpoint"
+        )
 
 
 def _first(e: Exception) -> str:

@@ -88,7 +88,7 @@ def model_folder(target: str) -> str:
         if found is None:
             raise ConfigError(f"the run {path} has no checkpoint yet")
         return str(found / "model")
-    if (path / "model" / "config.json").is_file():
+    if any((path / "model" / f).is_file() for f in ("config.json", "adapter_config.json")):
         return str(path / "model")
     return target
 

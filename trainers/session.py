@@ -215,7 +215,7 @@ class Session:
         load_weights(self.model, folder / "model")
         self.state = State(**saved["state"])
         self.saved = saved["parts"] or None
-        self.loggers.rewind(self.state.version)
+        self.loggers.rewind(self.state.version, self.state.evals)
         self.load(self.state.version)
 
     # -- end ----------------------------------------------------------------------------------------------------------------------
@@ -233,6 +233,7 @@ class Session:
         if self.crew:
             self.crew.close()
         self.loggers.close()
+        self.checkpoints.close()
 
 
 def make_gym(crew: Crew | None, config: Config, split: str, agent: str) -> Gym:

@@ -233,3 +233,21 @@ def test_smollm2_names_its_extra_when_absent(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(PolicyError, match=r"agentgym\[smollm2\]"):
         load_model("smollm2")
+
+
+def test_a_folder_of_adapters_loads_as_the_model_that_was_trained(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    base, tokenizer = load_model("tiny", corpus=["go to fridge 1"], layers=1, hidden=32, heads=2, kv_heads=1, head_dim=16, ffn=32, vocab=320)
+    save_model(base, tokenizer, tmp_path / "base")
+    trained, _ = load_model(str(tmp_path / "base"), lora={"r": 2})
+    with torch.no_grad():
+        for name, p in trained.named_parameters():
+            if "lora_B" in name:  # it begins at 0: without a change the test could not fail
+                p.normal_()
+    save_model(trained, tokenizer, tmp_path / "adapters")
+    assert not (tmp_path / "adapters" / "config.json").exists()
+    loaded, _ = load_model(str(tmp_path / "adapters"))
+    ids = torch.arange(8)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(input_ids=ids).logits, trained(input_ids=ids).logits, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(loaded(input_ids=ids).logits, base(input_ids=ids).logits, atol=1e-3)

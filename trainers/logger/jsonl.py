@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from agentgym.logger import Quiet
 from agentgym.store import cut_torn_line, dump_line, read_lines, write_atomic
@@ -37,9 +38,14 @@ class jsonl(Quiet):
         with open(self._folder / "messages.log", "a", encoding="utf-8", errors="backslashreplace") as f:
             f.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
 
-    def rewind(self, step: int) -> None:
-        """Drop the rows after `step`: the resumed run writes them again."""
+    def rewind(self, step: int, evaluated: Collection[str] | None = None) -> None:
+        """Drop the rows after `step`, and at `step` those of evaluations that are not among `evaluated`: the resumed run writes them again."""
         if not self.path.exists():
             return
-        kept = [r for r in read_lines(self.path) if r["step"] <= step]
+
+        def again(row: dict[str, Any]) -> bool:
+            late = row["step"] == step and evaluated is not None and row["stage"] not in evaluated
+            return row["step"] > step or (late and any(k.startswith("eval/") for k in row))
+
+        kept = [r for r in read_lines(self.path) if not again(r)]
         write_atomic(self.path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class tensorboard(Quiet):
         """Write a message at the last step, as it stands (not as Markdown)."""
         self._out().add_text("messages", "    " + message.replace("\n", "\n    "), self._step)
 
-    def rewind(self, step: int) -> None:
+    def rewind(self, step: int, evaluated: Collection[str] | None = None) -> None:
         """Have TensorBoard hide what was written after `step`."""
         self.close()
         self._purge = self._step = step + 1
