@@ -32,9 +32,7 @@ class Problem:
         return f"{self.check}: {self.what}\n  why   {self.why}\n  mend  {self.mend}"
 
 
-def check_env(
-    env: TextEnv | str | Callable[[], TextEnv], *, episodes: int = 3, seed: int = 0, limit: float = 10.0
-) -> list[Problem]:
+def check_env(env: TextEnv | str | Callable[[], TextEnv], *, episodes: int = 3, seed: int = 0, limit: float = 10.0) -> list[Problem]:
     """Return what is wrong with an environment, [] when nothing is.
 
     env       an instance (it is copied), a name that `make` knows, or a class or function that makes one
@@ -42,9 +40,7 @@ def check_env(
     limit     seconds that one answer may take
     """
     if episodes < 1 or limit <= 0:
-        raise ValueError(
-            f"check_env(episodes={episodes}, limit={limit}): needs at least one episode and a limit above 0"
-        )
+        raise ValueError(f"check_env(episodes={episodes}, limit={limit}): needs at least one episode and a limit above 0")
     probe = Probe(_factory(env), episodes, seed, limit)
     found: list[Problem] = []
     for clause in CLAUSES:
@@ -62,10 +58,7 @@ def render(problems: list[Problem]) -> RenderableType:
 
     if not problems:
         return Text("The environment keeps the contract.", style="green")
-    parts = [
-        Text.assemble((f"{p.check}: ", "bold red"), (p.what, "bold"), f"\n  why   {p.why}\n  mend  {p.mend}\n")
-        for p in problems
-    ]
+    parts = [Text.assemble((f"{p.check}: ", "bold red"), (p.what, "bold"), f"\n  why   {p.why}\n  mend  {p.mend}\n") for p in problems]
     return Group(*parts, Text(f"{len(problems)} problem{'s' * (len(problems) > 1)}", style="red"))
 
 
@@ -96,9 +89,7 @@ def _run(clause: Clause, probe: Probe) -> tuple[list[Problem], bool]:
     hangs = thread.is_alive()
     if hangs:
         mend = "Give what can wait a time-out, and raise EnvError when it strikes."
-        found.append(
-            Problem(clause.name, f"no end after {patience:g} s", "One that hangs holds up every update.", mend)
-        )
+        found.append(Problem(clause.name, f"no end after {patience:g} s", "One that hangs holds up every update.", mend))
     return list(found), hangs
 
 

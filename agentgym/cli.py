@@ -61,7 +61,7 @@ def eval(
     args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [a.b=value ...]")],
     k: Annotated[int, typer.Option(help="episodes per task")] = 1,
     split: Annotated[str | None, typer.Option(help="instead of the task set's held-out split")] = None,
-    tasks: Annotated[int | None, typer.Option(help="only this many tasks, spread evenly (default: the whole split)")] = None,
+    tasks: Annotated[int | None, typer.Option(help="only this many tasks, drawn at random but always the same (default: the whole split)")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for episodes.jsonl and results.json; an interrupted evaluation there goes on")] = None,
     model: Annotated[str | None, typer.Option(help="the model's name at the endpoint")] = None,
 ) -> None:

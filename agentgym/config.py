@@ -136,11 +136,22 @@ class Config:
     stages: dict[str, Any] = field(default_factory=dict)
 
 
-STAGE_KEYS = frozenset(f.name for f in dataclasses.fields(Config)) - {"env", "splits", "model", "run", "recipe", "stages", "checkpoint", "loggers"}
+OF_THE_RUN = {"env", "splits", "model", "run", "recipe", "stages", "checkpoint", "loggers"}
+STAGE_KEYS = frozenset(f.name for f in dataclasses.fields(Config)) - OF_THE_RUN
 
 # The least value that makes sense, where not every number does.
 LEAST: dict[str, dict[str, float]] = {
-    "rollout": {"tasks": 1, "group_size": 1, "concurrency": 1, "max_tokens": 1, "temperature": 0, "top_p": 0, "top_k": 0, "step_timeout": 0, "max_draws": 1},
+    "rollout": {
+        "tasks": 1,
+        "group_size": 1,
+        "concurrency": 1,
+        "max_tokens": 1,
+        "temperature": 0,
+        "top_p": 0,
+        "top_k": 0,
+        "step_timeout": 0,
+        "max_draws": 1,
+    },
     "update": {"count": 0, "passes": 1, "minibatches": 1, "tokens_per_microbatch": 1, "clip_norm": 0, "warmup": 0},
     "eval": {"every": 0, "tasks": 1, "k": 1, "temperature": 0, "top_p": 0, "top_k": 0, "show": 0},
     "checkpoint": {"every": 1, "keep_last": 1},

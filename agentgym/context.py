@@ -33,9 +33,7 @@ def _ask(turn: Turn, instruction: str, admissible: bool) -> str:
     return "\n".join(parts)
 
 
-def full(
-    goal: str, history: Sequence[Turn], now: Turn, *, system: str = "", instruction: str = "", admissible: bool = False
-) -> list[Message]:
+def full(goal: str, history: Sequence[Turn], now: Turn, *, system: str = "", instruction: str = "", admissible: bool = False) -> list[Message]:
     """The whole episode as one chat: every observation a user message, every completion an assistant message."""
     out = [Message("system", system)] if system else []
     for turn in history:
@@ -73,9 +71,7 @@ def window(
     return [*([Message("system", system)] if system else []), Message("user", "\n".join(lines))]
 
 
-def markov(
-    goal: str, history: Sequence[Turn], now: Turn, *, system: str = "", instruction: str = "", admissible: bool = True
-) -> list[Message]:
+def markov(goal: str, history: Sequence[Turn], now: Turn, *, system: str = "", instruction: str = "", admissible: bool = True) -> list[Message]:
     """Only the goal and the current observation: for environments whose observation is the state."""
     head = [Message("system", system)] if system else []
     return [*head, Message("user", f"Your task is: {goal}\n" + _ask(now, instruction, admissible))]

@@ -280,11 +280,7 @@ def shared_state(probe: Probe) -> Iterator[str]:
             for i in range(len(jobs)):  # by turns, so that each could step on the other's toes
                 turn = next(turns[i], None)
                 expected = alone[i][number] if number < len(alone[i]) else None
-                differs = (
-                    _difference(turn, expected)
-                    if turn and expected
-                    else "length" * ((turn is None) != (expected is None))
-                )
+                differs = _difference(turn, expected) if turn and expected else "length" * ((turn is None) != (expected is None))
                 if differs:
                     yield f"step {number} of an episode is another while a second instance plays: {differs}"
                     return

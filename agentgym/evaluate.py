@@ -72,9 +72,7 @@ async def evaluate(
     return report
 
 
-async def _play_all(
-    play: Play, jobs: Sequence[tuple[Task, int]], concurrency: int, finished: Callable[[Row], None]
-) -> None:
+async def _play_all(play: Play, jobs: Sequence[tuple[Task, int]], concurrency: int, finished: Callable[[Row], None]) -> None:
     """Play the jobs, `concurrency` at a time; each goes its own way."""
     queue = iter(jobs)  # shared by the workers: whoever is free takes the next
 
@@ -90,9 +88,7 @@ async def _play_all(
         async with asyncio.TaskGroup() as group:
             for _ in range(min(concurrency, len(jobs))):
                 group.create_task(work())
-    except (
-        BaseExceptionGroup
-    ) as e:  # not from an episode: the disk is full, or `progress` raised; one of them says it all
+    except BaseExceptionGroup as e:  # not from an episode: the disk is full, or `progress` raised; one of them says it all
         raise e.exceptions[0] from None
 
 
@@ -157,9 +153,7 @@ class _Episodes:
                     f"{there.differs(self.panel)} (there, here). Evaluate into another folder, or delete this one."
                 )
         else:
-            write_atomic(
-                path, json.dumps(asdict(self.panel) | {"hash": self.panel.hash}, indent=1, ensure_ascii=False) + "\n"
-            )
+            write_atomic(path, json.dumps(asdict(self.panel) | {"hash": self.panel.hash}, indent=1, ensure_ascii=False) + "\n")
 
     def wall(self) -> float:
         """Return the seconds spent so far, over all sessions."""
@@ -183,9 +177,7 @@ class _Episodes:
     def __enter__(self) -> _Episodes:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._file:
             self._sync()
             self._file.close()
@@ -204,9 +196,7 @@ def _read_rows(path: Path, panel: Panel) -> Iterator[Row]:
 def _read_panel(folder: Path) -> Panel:
     path = Path(folder) / "panel.json"
     if not path.is_file():
-        raise DataError(
-            f"{folder} holds no evaluation: there is no panel.json. Give the folder that `agentgym eval` wrote."
-        )
+        raise DataError(f"{folder} holds no evaluation: there is no panel.json. Give the folder that `agentgym eval` wrote.")
     try:
         row = json.loads(path.read_text("utf-8"))
         return Panel(row["tasks"], row["k"], row["protocol"])
@@ -262,17 +252,13 @@ def compare(a: Path, b: Path, *, resamples: int = 10_000, seed: int = 0) -> Comp
     """Compare the evaluations in folders `a` and `b`. Raises DataError when they asked different things, and says what differs."""
     first, second = _read_panel(a), _read_panel(b)
     if first.hash != second.hash:
-        raise DataError(
-            f"{a} and {b} evaluated different panels: {first.differs(second)}. Evaluate both on the same panel."
-        )
+        raise DataError(f"{a} and {b} evaluated different panels: {first.differs(second)}. Evaluate both on the same panel.")
     won_a, won_b = _wins(a, first), _wins(b, second)
     # A task that lost a sample on one side would be compared over different samples: it is left out whole, and counted.
     paired = [t for t in first.tasks if len(won_a.get(t, {})) == len(won_b.get(t, {})) == first.k]
     if not paired:
         raise DataError(f"{a} and {b} have no task that both finished; run the evaluations to their end")
-    wins = np.array(
-        [[[won[t][i] for i in range(first.k)] for t in paired] for won in (won_a, won_b)]
-    )  # [side, task, sample]
+    wins = np.array([[[won[t][i] for i in range(first.k)] for t in paired] for won in (won_a, won_b)])  # [side, task, sample]
     rates = wins.mean(axis=2)
     difference = rates[1] - rates[0]
     # Rounded, so that a sum that is zero on paper counts as zero.

@@ -69,9 +69,7 @@ def learning_curve(metrics: Rows, out: Path, *, title: str, held_out: str = HELD
     """
     points, rollouts = series(metrics, held_out), series(metrics, training)
     if not points.value and not rollouts.value:
-        raise DataError(
-            f"learning_curve: no row of {len(metrics)} has {held_out!r} or {training!r}; is this the metrics.jsonl of a run?"
-        )
+        raise DataError(f"learning_curve: no row of {len(metrics)} has {held_out!r} or {training!r}; is this the metrics.jsonl of a run?")
     clock = any(points.minutes) or any(rollouts.minutes)
     figure, axes = _figure(title, panels=2 if clock else 1)
     for axis, unit in zip(axes, ("update", "minutes"), strict=False):
@@ -87,9 +85,7 @@ def learning_curve(metrics: Rows, out: Path, *, title: str, held_out: str = HELD
     return _save(figure, out)
 
 
-def compare_curves(
-    runs: Mapping[str, Sequence[Rows]], out: Path, *, title: str = "", metric: str = HELD_OUT, training: str = TRAINING
-) -> Path:
+def compare_curves(runs: Mapping[str, Sequence[Rows]], out: Path, *, title: str = "", metric: str = HELD_OUT, training: str = TRAINING) -> Path:
     """Draw several methods, each over several seeds: the mean as a line, the range over the seeds as a band; return `out`.
 
     runs    method → one list of metric rows per seed
@@ -104,17 +100,13 @@ def compare_curves(
         tracks = [_track(rows, name, smooth) for rows in seeds]
         x = sorted(set.intersection(*map(set, tracks))) if tracks else []
         if not x:
-            raise DataError(
-                f"compare_curves: the {len(tracks)} runs of {method!r} have no update in common where {name!r} was measured"
-            )
+            raise DataError(f"compare_curves: the {len(tracks)} runs of {method!r} have no update in common where {name!r} was measured")
         columns = [[t[u] for t in tracks] for u in x]
         mean = [sum(c) / len(c) for c in columns]
         label = f"{method} ({len(tracks)} seed{'s' * (len(tracks) > 1)})"
         axis.plot(x, mean, color=color, lw=2.2, marker="" if smooth else "o", ms=5, label=label)
         axis.fill_between(x, list(map(min, columns)), list(map(max, columns)), color=color, alpha=0.16, lw=0)
-        axis.annotate(
-            f"{mean[-1]:.0%}", (x[-1], mean[-1]), xytext=(7, -3), textcoords="offset points", color=color, fontsize=9
-        )
+        axis.annotate(f"{mean[-1]:.0%}", (x[-1], mean[-1]), xytext=(7, -3), textcoords="offset points", color=color, fontsize=9)
     axis.set_xlabel("updates")
     axis.set_ylabel("success in training (running mean)" if smooth else "held-out success")
     _legend(figure, axis, note="line: mean, band: range over seeds")
@@ -195,9 +187,7 @@ def _held_out(axis: Axes, x: list[float], points: Series) -> None:
         label="held-out, 95 % interval",
     )
     for i, stage in enumerate(points.stage):
-        if re.fullmatch(
-            r".*-\d+", stage
-        ):  # one during a stage, such as rl-20; the others are results, and said in numbers
+        if re.fullmatch(r".*-\d+", stage):  # one during a stage, such as rl-20; the others are results, and said in numbers
             continue
         text = axis.annotate(
             f"{stage} {points.value[i]:.0%}", (x[i], points.value[i]), xytext=(7, -3), textcoords="offset points",

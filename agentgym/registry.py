@@ -22,9 +22,7 @@ from typing import Any
 
 from .errors import ConfigError, RegistryError, did_you_mean
 
-KINDS = (
-    "env context action policy explore reward sampler teacher critic credit weight objective reduce gradient optimizer merge logger"
-).split()
+KINDS = ("env context action policy explore reward sampler teacher critic credit weight objective reduce gradient optimizer merge logger").split()
 
 # Keyword parameters that the loop itself hands over: no options.
 SUPPLIED = {"explore": {"size"}}
@@ -70,7 +68,8 @@ def _public(home: str) -> dict[str, str]:
     """Return name → first docstring line of the public functions and classes of a module, read without importing it."""
     spec = importlib.util.find_spec(home)
     tree = ast.parse(Path(spec.origin).read_text("utf-8")) if spec and spec.origin else ast.Module([], [])
-    wanted = next((ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__plugins__"), None)
+    given = [n.value for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__plugins__"]
+    wanted = ast.literal_eval(given[0]) if given else None
     defs = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     return {n: _first_line(ast.get_docstring(d)) for n, d in defs.items() if (n in wanted if wanted is not None else not n.startswith("_"))}
 

@@ -78,11 +78,7 @@ class Panel:
         ids = Counter(key(t) for t in tasks)
         double = next((i for i, times in ids.items() if times > 1), None)
         if not ids or double or k < 1:
-            what = (
-                f"task {double!r} is there twice (to sample it more often, raise k)"
-                if double
-                else f"{len(ids)} tasks, k={k}"
-            )
+            what = f"task {double!r} is there twice (to sample it more often, raise k)" if double else f"{len(ids)} tasks, k={k}"
             raise TaskError(f"evaluate: {what}; needs at least one task, each once, and k >= 1")
         return cls(sorted(ids), k, protocol)
 
@@ -94,15 +90,9 @@ class Panel:
     def differs(self, other: Panel) -> str:
         """Say what differs from `other`, '' when nothing does."""
         mine, others = set(self.tasks), set(other.tasks)
-        only = [
-            f"{len(s)} tasks only in the {w} (such as {min(s)!r})"
-            for s, w in ((mine - others, "first"), (others - mine, "second"))
-            if s
-        ]
+        only = [f"{len(s)} tasks only in the {w} (such as {min(s)!r})" for s, w in ((mine - others, "first"), (others - mine, "second")) if s]
         k = [f"k is {self.k} and {other.k}"] if self.k != other.k else []
-        protocol = (
-            [f"the protocol is {self.protocol!r} and {other.protocol!r}"] if self.protocol != other.protocol else []
-        )
+        protocol = [f"the protocol is {self.protocol!r} and {other.protocol!r}"] if self.protocol != other.protocol else []
         return "; ".join(only + k + protocol)
 
 
@@ -164,9 +154,7 @@ class Report:
             row: dict[str, Any] = {k: math.nan if v is None else v for k, v in json.loads(text).items()}
             unknown = set(row) - {f.name for f in fields(cls)}
             if unknown:
-                raise DataError(
-                    f"not a report: it has no field {sorted(unknown)[0]!r}; was it written by another version of agentgym?"
-                )
+                raise DataError(f"not a report: it has no field {sorted(unknown)[0]!r}; was it written by another version of agentgym?")
             row["pass_at_k"] = {int(k): v for k, v in row["pass_at_k"].items()}
             # A type without a scored episode is not in the table, so its numbers are never null.
             row["types"] = {name: Share(**share) for name, share in row["types"].items()}
@@ -267,9 +255,7 @@ def table(report: Report) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    out = Table(
-        title=f"{report.tasks} tasks × {report.k}, panel {report.panel}", title_justify="left", caption_justify="left"
-    )
+    out = Table(title=f"{report.tasks} tasks × {report.k}, panel {report.panel}", title_justify="left", caption_justify="left")
     for name in ("task type", "n", "success", "95 % interval"):
         out.add_column(name, justify="left" if name == "task type" else "right")
     for name, share in report.types.items():

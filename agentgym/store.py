@@ -99,9 +99,7 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as e:
-        raise DataError(
-            f"{path}, line {number} is not JSON ({e}): the file is damaged; restore it, or delete the line"
-        ) from e
+        raise DataError(f"{path}, line {number} is not JSON ({e}): the file is damaged; restore it, or delete the line") from e
     if not isinstance(row, dict):
         raise DataError(f"{path}, line {number} holds a {type(row).__name__}, expected an object")
     return row
@@ -169,9 +167,7 @@ def _cut_torn_block(path: Path) -> int:
 # ------------------------------------------------------------------------------------------------------------ trajectories
 
 
-def write(
-    path: Path, trajectories: Iterable[Trajectory], *, advantages: Sequence[Sequence[float]] | None = None
-) -> None:
+def write(path: Path, trajectories: Iterable[Trajectory], *, advantages: Sequence[Sequence[float]] | None = None) -> None:
     """Append trajectories to `path` (`.gz`: compressed).
 
     `advantages`: one list per trajectory, one number per step, kept in the rows for people (`read_lines` shows them; `read` has no use for
@@ -183,10 +179,7 @@ def write(
             f"store.write({path}): advantages have lengths {[len(a) for a in advantages]}, "
             f"the trajectories have {[len(t.steps) for t in episodes]} steps; give one number per step of every trajectory"
         )
-    lines = [
-        dump_line(to_row(t, advantages[i] if advantages is not None else None), f"{path}, task {t.task.id!r}")
-        for i, t in enumerate(episodes)
-    ]
+    lines = [dump_line(to_row(t, advantages[i] if advantages is not None else None), f"{path}, task {t.task.id!r}") for i, t in enumerate(episodes)]
     if lines:
         _append(Path(path), b"".join(lines))
 
@@ -263,9 +256,7 @@ def episode_text(trajectory: Trajectory, *, advantages: Sequence[float] | None =
     t = trajectory
     end = {Status.TERMINATED: "ended", Status.TRUNCATED: "cut off", Status.ERROR: "BROKEN"}[t.status]
     verdict = "success" if t.success else "no verdict" if t.failed else "no success"
-    lines = [
-        f"task {t.task.id} ({t.task.env}, {t.task.split}) · {end} after {len(t.steps)} steps · {verdict} · return {t.outcome:g}"
-    ]
+    lines = [f"task {t.task.id} ({t.task.env}, {t.task.split}) · {end} after {len(t.steps)} steps · {verdict} · return {t.outcome:g}"]
     for i, step in enumerate(t.steps):
         notes = [f"reward {step.reward:g}"] if step.reward else []
         notes += [f"penalty {step.penalty:g}"] if step.penalty else []
@@ -282,9 +273,7 @@ def episode_text(trajectory: Trajectory, *, advantages: Sequence[float] | None =
         lines += ["", _block("    error  ", t.error)]
     if t.rewards:
         lines += ["", "  rewards  " + ", ".join(f"{name} {value:g}" for name, value in t.rewards.items())]
-    return (
-        ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace").decode("utf-8")
-    )  # a model can write lone surrogates
+    return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace").decode("utf-8")  # a model can write lone surrogates
 
 
 def _block(label: str, text: str) -> str:

@@ -156,7 +156,7 @@ def test_bundled_names() -> None:
     assert load(["alfworld"]).env.name == "alfworld"
     assert load(["alfworld"], ["recipe=grpo"]).credit == load(["alfworld", "grpo"]).credit
     assert load(["gigpo"]).credit is not None
-    with pytest.raises(ConfigError, match=r"no file 'alfword', and nothing bundled has that name\. Did you mean 'alfworld'.*tasks: alfworld.*recipes: .*gigpo"):
+    with pytest.raises(ConfigError, match=r"no file 'alfword', and nothing .*Did you mean 'alfworld'.*tasks: alfworld.*recipes: .*gigpo"):
         load(["alfword"])
 
 
@@ -223,7 +223,9 @@ OPTIONS = st.dictionaries(st.sampled_from(["low", "high", "lr", "data"]), VALUES
 PLUGINS = st.builds(Plugin, NAMES, OPTIONS)
 MAPS = st.dictionaries(st.sampled_from(["a", "b", "clip"]), PLUGINS, max_size=2)
 STAGES = st.dictionaries(
-    st.sampled_from(["warm", "rl"]), st.fixed_dictionaries({}, optional={"credit": st.none() | st.just({"name": "grpo"}), "discount": st.floats(0, 1)}), max_size=2
+    st.sampled_from(["warm", "rl"]),
+    st.fixed_dictionaries({}, optional={"credit": st.none() | st.just({"name": "grpo"}), "discount": st.floats(0, 1)}),
+    max_size=2,
 )
 CONFIGS = st.builds(
     Config, env=PLUGINS, credit=st.none() | PLUGINS, objectives=MAPS, rewards=MAPS, loggers=MAPS, discount=st.floats(0, 1), stages=STAGES,

@@ -51,7 +51,10 @@ def test_window_shows_the_last_exchanges_and_where_it_stands() -> None:
 
 def test_markov_forgets() -> None:
     assert markov("win", HISTORY, NOW) == markov("win", [], NOW)
-    assert markov("win", [], NOW, system="s") == [Message("system", "s"), Message("user", "Your task is: win\nsaw 4\nAdmissible actions: left, right")]
+    assert markov("win", [], NOW, system="s") == [
+        Message("system", "s"),
+        Message("user", "Your task is: win\nsaw 4\nAdmissible actions: left, right"),
+    ]
 
 
 def test_an_environment_without_a_list_of_actions() -> None:
@@ -74,7 +77,7 @@ def test_plain_takes_all() -> None:
         ("<think>x</think><action></action>", Parsed("", False)),
         ("<think>x</think><action>a</action><action>b</action>", Parsed("a", True)),
         ("<think>x</think><action>a\nb</action>", Parsed("a\nb", True)),
-        ("no tags, and a text that is longer than thirty characters", Parsed("s longer than thirty characters"[1:].strip(), False)),
+        ("no tags, and a text that is longer than thirty characters", Parsed("longer than thirty characters", False)),
         ("<action>never closed", Parsed("<action>never closed", False)),
     ],
 )

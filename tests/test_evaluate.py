@@ -265,9 +265,7 @@ def test_compare_leaves_broken_tasks_out_and_says_so(tmp_path: Path) -> None:
 def test_compare_refuses_different_panels(tmp_path: Path) -> None:
     run(Player(), tasks(3), out=tmp_path / "a", panel="greedy")
     run(Player(), tasks(5), out=tmp_path / "b", panel="t=1")
-    with pytest.raises(
-        DataError, match=r"2 tasks only in the second \(such as 'toy/test/t3'\); the protocol is 'greedy' and 't=1'"
-    ):
+    with pytest.raises(DataError, match=r"2 tasks only in the second \(such as 'toy/test/t3'\); the protocol is 'greedy' and 't=1'"):
         compare(tmp_path / "a", tmp_path / "b")
     with pytest.raises(DataError, match=r"no panel\.json"):
         compare(tmp_path / "a", tmp_path / "nowhere")

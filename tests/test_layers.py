@@ -64,7 +64,7 @@ def test_the_core_imports_neither_environments_nor_trainers_nor_torch() -> None:
 def test_environments_import_the_core_only() -> None:
     for file in ENVS:
         own = f"agentgym.envs.{file.relative_to(ROOT / 'envs').parts[0].removesuffix('.py')}"
-        bad = [m for m in imports(file) if within(m, "agentgym.trainers", *HEAVY) or (within(m, "agentgym.envs") and not within(m, own, "agentgym.envs"))]
+        bad = [m for m in imports(file) if within(m, "agentgym.trainers", *HEAVY)]
         others = [m for m in imports(file) if m.startswith("agentgym.envs.") and not within(m, own)]
         assert not bad and not others, file
 

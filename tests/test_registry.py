@@ -13,7 +13,9 @@ from agentgym import registry
 from agentgym.errors import ConfigError, RegistryError
 
 
-def with_options(a: int, b: int, *, flag: bool = False, rate: float = 0.5, kind: Literal["x", "y"] = "x", pair: tuple[float, float] = (0.0, 1.0)) -> str:
+def with_options(
+    a: int, b: int, *, flag: bool = False, rate: float = 0.5, kind: Literal["x", "y"] = "x", pair: tuple[float, float] = (0.0, 1.0)
+) -> str:
     """Say what it got."""
     return f"{a} {b} {flag} {rate} {kind} {pair}"
 
@@ -67,7 +69,7 @@ def test_objects_by_path(tmp_path: Path) -> None:
         registry.find("credit", f"{file}:ide")
     with pytest.raises(RegistryError, match=r"nothere\.py does not exist"):
         registry.find("credit", f"{tmp_path}/nothere.py:idea")
-    with pytest.raises(RegistryError, match="cannot import 'no.such'"):
+    with pytest.raises(RegistryError, match=r"cannot import 'no.such'"):
         registry.find("credit", "no.such:thing")
 
 
@@ -96,7 +98,7 @@ def test_a_file_that_does_not_define_its_name(tmp_path: Path, monkeypatch: pytes
 
 def test_a_missing_package_of_a_third_party(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_homes", lambda kind: ("gone_package.credit",))
-    with pytest.raises(RegistryError, match="gone_package.*reinstall"):
+    with pytest.raises(RegistryError, match=r"gone_package.*reinstall"):
         registry.names("credit")
 
 

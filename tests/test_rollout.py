@@ -27,7 +27,8 @@ from agentgym.types import Completion, Sampling, Status, Task, Trajectory
 # The template of Qwen3 in what matters here: ChatML, a think block that is cut out of earlier turns, one that is put into the prompt.
 CHATML = """{%- for m in messages -%}
 {%- set content = m.content -%}
-{%- if m.role == 'assistant' and '</think>' in content and not loop.last -%}{%- set content = content.split('</think>')[-1].lstrip('\\n') -%}{%- endif -%}
+{%- if m.role == 'assistant' and '</think>' in content and not loop.last -%}
+{%- set content = content.split('</think>')[-1].lstrip('\\n') -%}{%- endif -%}
 {{- '<|im_start|>' + m.role + '\\n' + content + '<|im_end|>' + '\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}
@@ -175,7 +176,9 @@ def test_the_context_is_told_what_the_action_format_wants() -> None:
         play_all(toy_gym(size=3, max_steps=1), agent, toy_tasks(1, size=3))
     assert seen[0].endswith("inside <action> </action>.") and seen[1].endswith("\nAnswer me.") and "<action>" not in seen[2]
 
-    agent = Agent(policy, lambda goal, history, now: registry.find("context", "full")(goal, history, now), registry.bind("action", "tags"), Sampling())
+    agent = Agent(
+        policy, lambda goal, history, now: registry.find("context", "full")(goal, history, now), registry.bind("action", "tags"), Sampling()
+    )
     ((episode,),) = play_all(toy_gym(size=3, max_steps=1), agent, toy_tasks(1, size=3))
     assert not episode.failed, episode.error  # a context of one's own need not know the option
 

@@ -17,9 +17,7 @@ from agentgym.types import Completion, Status, Step, Task, Trajectory
 text = st.text(max_size=12)  # all of Unicode, but for lone surrogates, which have a test of their own
 number = st.floats(allow_nan=False, allow_infinity=False)
 ints = st.lists(st.integers(0, 200_000), max_size=4)
-info = st.dictionaries(
-    text, st.one_of(text, number, st.integers(), st.booleans(), st.none(), st.lists(text, max_size=2)), max_size=2
-)
+info = st.dictionaries(text, st.one_of(text, number, st.integers(), st.booleans(), st.none(), st.lists(text, max_size=2)), max_size=2)
 completions = st.builds(
     Completion,
     text,
@@ -160,9 +158,7 @@ def test_a_long_file_is_read_in_blocks(tmp_path: Path) -> None:
 
 def test_the_transcript_shows_what_happened() -> None:
     t = simple(0)
-    t.steps.append(
-        Step([], False, Completion("look", finish="length"), "look", False, "A wall.", 0.0, "wall", penalty=-0.1)
-    )
+    t.steps.append(Step([], False, Completion("look", finish="length"), "look", False, "A wall.", 0.0, "wall", penalty=-0.1))
     shown = store.episode_text(t)
     for part in (
         "task t0",
@@ -182,6 +178,4 @@ def test_the_transcript_shows_what_happened() -> None:
 def test_write_atomic_leaves_nothing_else(tmp_path: Path) -> None:
     store.write_atomic(tmp_path / "deep" / "a.json", "1")
     store.write_atomic(tmp_path / "deep" / "a.json", "ü")
-    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["a.json"] and (tmp_path / "deep" / "a.json").read_text(
-        "utf-8"
-    ) == "ü"
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["a.json"] and (tmp_path / "deep" / "a.json").read_text("utf-8") == "ü"

@@ -1,11 +1,11 @@
 """Checkpoints on disk: a folder appears whole or not at all, says what it holds, and is verified when it is read.
 
-    checkpoints/
-        step-000012/            the last `keep_last` of them, to resume from
-            model/              whatever the caller's function saves there
-            trainer.pt          state of optimizer, sampler, methods, counters, random generators (tensors and plain values only)
-            meta.json           fingerprint of the configuration, versions, sha256 of every file
-        best-000008/            the newest that was saved with best=True
+checkpoints/
+    step-000012/            the last `keep_last` of them, to resume from
+        model/              whatever the caller's function saves there
+        trainer.pt          state of optimizer, sampler, methods, counters, random generators (tensors and plain values only)
+        meta.json           fingerprint of the configuration, versions, sha256 of every file
+    best-000008/            the newest that was saved with best=True
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ class Checkpoints:
         self._lock = _lock(self.root)
         self._clean()
 
-    def save(
-        self, step: int, save_model: Callable[[Path], object], state: dict[str, Any], *, best: bool = False
-    ) -> Path:
+    def save(self, step: int, save_model: Callable[[Path], object], state: dict[str, Any], *, best: bool = False) -> Path:
         """Write one checkpoint and return its folder, replacing an older one of the same step; then delete what is no longer kept.
 
         `save_model(folder)` writes the model's files; `state` holds tensors, numbers, strings, lists, tuples and dicts. The states of the

@@ -71,9 +71,7 @@ def _buckets(lengths: list[int], budget: int) -> Iterator[slice]:
             first = i
 
 
-def logprobs(
-    model: nn.Module, ids: Tensor, keep: Tensor, *, temperature: float = 1.0, entropy: bool = False
-) -> tuple[Tensor, Tensor | None]:
+def logprobs(model: nn.Module, ids: Tensor, keep: Tensor, *, temperature: float = 1.0, entropy: bool = False) -> tuple[Tensor, Tensor | None]:
     """Return the log-probability of each token given those before it, and the entropy in nats of the distribution it comes from.
 
     ids [rows, L] right-padded, keep [rows, L] bool: the tokens wanted; the rest, and the first of each row, get 0. Both results [rows, L]
@@ -104,9 +102,7 @@ def logprobs(
     return place(logp), place(ent) if entropy else None
 
 
-def _chunked(
-    score: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], x: Tensor, y: Tensor, vocabulary: int
-) -> tuple[Tensor, Tensor]:
+def _chunked(score: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], x: Tensor, y: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
     """Return score(x, y), in recomputed chunks when the logits would be too large to keep."""
     per_chunk = max(1, _MAX_LOGITS // vocabulary)
     if len(x) <= per_chunk:

@@ -18,7 +18,6 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
-
 from transformers.utils import logging
 
 from agentgym.errors import CheckpointError, ConfigError, PolicyError, did_you_mean
@@ -162,7 +161,8 @@ def _pretrained(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as e:
-        hint = "" if looks_local else "; there is no such folder, so it was looked for on the hub: check the name, the network and the access rights. Known names: tiny, smollm2"
+        hub = "; there is no such folder, so the hub was asked: check the name, the network and the access rights. Known names: tiny, smollm2"
+        hint = "" if looks_local else hub
         raise PolicyError(f"model {name!r}: its tokenizer cannot be loaded ({_first(e)}){hint}") from e
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise PolicyError(f"model {name!r}: {type(tokenizer).__name__} is no fast tokenizer; convert it to a tokenizer.json")
@@ -172,9 +172,10 @@ def _pretrained(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
             "into the model's folder"
         )
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
     except Exception as e:
         raise PolicyError(f"model {name!r}: its weights cannot be loaded: {_first(e)}") from e
+    model, found = loaded
     _check_complete(model, found, name)
     return model, tokenizer
 
@@ -183,7 +184,9 @@ def _with_adapters(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFa
     """Load a checkpoint that holds adapters only: the model that they were trained on, with them merged in."""
     base = json.loads((folder / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path")
     if not base:
-        raise PolicyError(f"{folder} holds adapters of a model that was made on the spot, so it cannot be loaded again: train adapters on a saved model")
+        raise PolicyError(
+            f"{folder} holds adapters of a model that was made on the spot, so it cannot be loaded again; train them on a saved model"
+        )
     try:
         import peft
     except ImportError as e:
@@ -202,7 +205,8 @@ def _check_complete(model: PreTrainedModel, found: Mapping[str, Any], name: str)
     if wrong:
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise CheckpointError(
-            f"model {name!r}: the weights are not those of a {type(model).__name__}, which its config.json asks for: {'; '.join(wrong[:3])}{more}. "
+            f"model {name!r}: the weights are not those of a {type(model).__name__}, which its config.json asks for: "
+            f"{'; '.join(wrong[:3])}{more}. "
             "The folder mixes two models, or is damaged: save it again, or take another checkpoint"
         )
 

@@ -22,9 +22,7 @@ from .checkpoint import newest
 from .model import end_ids, load_model
 
 
-def evaluate_command(
-    target: str, config: Config, *, k: int, split: str | None, n_tasks: int | None, out: Path | None, model: str | None
-) -> Report:
+def evaluate_command(target: str, config: Config, *, k: int, split: str | None, n_tasks: int | None, out: Path | None, model: str | None) -> Report:
     """Evaluate `target` on the held-out split of `config`, print the table, and return the report."""
     if k < 1:
         raise ConfigError(f"--k is {k}; it is at least 1")

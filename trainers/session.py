@@ -86,6 +86,11 @@ class Session:
         torch.manual_seed(config.run.seed)
         if config.run.threads or config.run.workers > 1:
             torch.set_num_threads(max(1, config.run.threads))
+        if not registry.columns_of(registry.find("policy", config.policy.name)):
+            raise ConfigError(
+                f"policy: {config.policy.name} at the top is who would be evaluated, and it has no weights to train. "
+                f"Set it inside the stage that shall learn from it (stages.warm.policy={config.policy.name})"
+            )
         train_tasks, held_out = setup.tasks_of(config, config.splits.train), setup.tasks_of(config, config.splits.eval)
         setup.check_disjoint(train_tasks, held_out)
         words = setup.corpus(config) if config.model.name == "tiny" else None

@@ -138,7 +138,11 @@ class Panel:
         return play
 
     def some(self, n: int | None) -> list[Task]:
-        """Return `n` tasks spread evenly over the split (all when None): the cheap panel for the evaluations in between."""
+        """Return `n` tasks drawn once and for all (all when None): the cheap panel for the evaluations in between.
+
+        Drawn by a hash of the id: every n-th task would meet only some of the task types where these alternate.
+        """
         if n is None or n >= len(self.tasks):
             return self.tasks
-        return [self.tasks[i * len(self.tasks) // n] for i in range(n)]
+        drawn = {t.id for t in sorted(self.tasks, key=lambda t: seed_of("panel", t.id))[:n]}
+        return [t for t in self.tasks if t.id in drawn]

@@ -26,9 +26,7 @@ _TOOL = {"cleanable": "SinkBasin", "heatable": "Microwave", "coolable": "Fridge"
 _TRIES = 2000
 
 
-def build(
-    rng: random.Random, goal: Goal, room: Room, size: Size, *, scene: int, accept: Callable[[Counter[str]], bool]
-) -> Household:
+def build(rng: random.Random, goal: Goal, room: Room, size: Size, *, scene: int, accept: Callable[[Counter[str]], bool]) -> Household:
     """Draw a household for `goal` whose layout (receptacles of each class) `accept` takes.
 
     The goal must be feasible in this room and size. Raises DataError when no layout is accepted.
@@ -117,9 +115,7 @@ def _cells(rng: random.Random, n: int) -> list[tuple[int, int]]:
     return [(cell % 25 - 12, cell // 25 - 12) for cell in rng.sample(range(25 * 25), n)]
 
 
-def _receptacles(
-    rng: random.Random, layout: Counter[str], cells: list[tuple[int, int]], size: Size
-) -> tuple[Receptacle, ...]:
+def _receptacles(rng: random.Random, layout: Counter[str], cells: list[tuple[int, int]], size: Size) -> tuple[Receptacle, ...]:
     """Give every receptacle an id and a location; a few share the location of the one before."""
     made: list[Receptacle] = []
     names = [name for name, count in layout.items() for _ in range(count)]
@@ -135,9 +131,7 @@ def _receptacles(
     return tuple(made)
 
 
-def _items(
-    rng: random.Random, goal: Goal, room: Room, size: Size, receptacles: tuple[Receptacle, ...]
-) -> tuple[Item, ...]:
+def _items(rng: random.Random, goal: Goal, room: Room, size: Size, receptacles: tuple[Receptacle, ...]) -> tuple[Item, ...]:
     """Draw the objects and put each one somewhere it belongs: the goal's first, then others until the room is full."""
     total = rng.randint(*size.objects)
     first = [goal.obj] * (2 if _two(goal) else 1) + ([LAMP] if goal.recep == LAMP else [])

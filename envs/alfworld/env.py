@@ -86,9 +86,7 @@ class ALFWorldEnv(TextEnv):
         self._hash = state == "hash"
         self._games: GameSet = _households(split, size or "mini", n) if data is None else open_split(data, split)
         self._ids = _ids(self._games, None if task_types is None else tuple(task_types))
-        self._real = (
-            TextWorldEngine(dialect=dialect, caches=caches is not False, timeout=timeout or 120.0) if real else None
-        )
+        self._real = TextWorldEngine(dialect=dialect, caches=caches is not False, timeout=timeout or 120.0) if real else None
         self._engine: Engine | TextWorldEngine | None = None
         self._playing = False
         self._steps = 0

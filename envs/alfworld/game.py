@@ -96,9 +96,7 @@ class Game:
         derived = {
             "task_type": self.goal.task_type,
             "object_index": {name: o for o, name in enumerate(self.object_names)},
-            "receptacle_index": {
-                self.receptacle_names[r]: r for r, p in enumerate(self.receptacle_places) if p is not None
-            },
+            "receptacle_index": {self.receptacle_names[r]: r for r, p in enumerate(self.receptacle_places) if p is not None},
             "receptacles_at": {place: tuple(rs) for place, rs in at.items()},
             "devices": tuple("".join(_DEVICES[t] for t in types & _DEVICES.keys()) for types in self.receptacle_types),
             "knives": frozenset(o for o, types in enumerate(self.object_types) if types & _KNIVES),

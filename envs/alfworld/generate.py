@@ -36,9 +36,7 @@ class Households:
     on every machine. Raises TaskError on an unknown split, size or task type.
     """
 
-    def __init__(
-        self, split: str, *, size: str = "mini", task_types: Sequence[str] | None = None, n: int | None = None
-    ) -> None:
+    def __init__(self, split: str, *, size: str = "mini", task_types: Sequence[str] | None = None, n: int | None = None) -> None:
         _known("split", [split], SPLITS)
         _known("size", [size], SIZES)
         types = TASK_TYPES if task_types is None else task_types

@@ -181,8 +181,7 @@ ROOMS = {
     "bedroom": _room(
         301,
         "Bed",
-        "Bed=2 Desk=2 Drawer=14 Dresser=1 Shelf=8 SideTable=2 Cabinet=4 GarbageCan=1 ArmChair=1 LaundryHamper=1 Safe=1 "
-        "DiningTable=1",
+        "Bed=2 Desk=2 Drawer=14 Dresser=1 Shelf=8 SideTable=2 Cabinet=4 GarbageCan=1 ArmChair=1 LaundryHamper=1 Safe=1 DiningTable=1",
         "AlarmClock BaseballBat BasketBall Book Bowl Box CD CellPhone CreditCard DeskLamp KeyChain Laptop Mug Pen "
         "Pencil Pillow RemoteControl Statue TennisRacket TissueBox Vase Watch",
     ),

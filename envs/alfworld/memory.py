@@ -88,9 +88,7 @@ class Memory:
         objects, receptacles = game.object_names, game.receptacle_names
         reachable = game.receptacle_index
         treated = {
-            (treatment, objects[o])
-            for treatment, done in (("clean", engine.clean), ("heat", engine.hot), ("cool", engine.cool))
-            for o in done
+            (treatment, objects[o]) for treatment, done in (("clean", engine.clean), ("heat", engine.hot), ("cool", engine.cool)) for o in done
         }
         memory = cls(
             tuple(reachable),

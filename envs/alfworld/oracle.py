@@ -41,9 +41,7 @@ class Difference:
     real: object
 
     def __str__(self) -> str:
-        return (
-            f"{self.task}, step {self.step}, {self.command!r}: {self.what}\n  ours {self.ours!r}\n  real {self.real!r}"
-        )
+        return f"{self.task}, step {self.step}, {self.command!r}: {self.what}\n  ours {self.ours!r}\n  real {self.real!r}"
 
 
 @dataclass
@@ -80,9 +78,7 @@ def compare(
     return report
 
 
-def _compare_game(
-    task: str, text: str, n_steps: int, rng: random.Random, real: TextWorldEngine, report: Report
-) -> None:
+def _compare_game(task: str, text: str, n_steps: int, rng: random.Random, real: TextWorldEngine, report: Report) -> None:
     ours = Engine(Game.parse(text, source=task), dialect=real.dialect)
     walk = commands(ours, rng)
     command, said, truly = "(start)", ours.reset(), real.load(text, source=task)

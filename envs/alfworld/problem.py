@@ -146,10 +146,7 @@ def _goal(goal: Goal) -> str:
             f"(not (= ?o1 ?o2)) (objectType ?o2 {goal.obj}Type) {there} (inReceptacle ?o2 ?r))))))"
         )
     state = "".join(f"({predicate} ?o) " for predicate in STATES.get(goal.task_type, ()))
-    return (
-        "(exists (?r - receptacle) (exists (?o - object) (and "
-        f"{state}(objectType ?o {goal.obj}Type) {there} (inReceptacle ?o ?r))))"
-    )
+    return f"(exists (?r - receptacle) (exists (?o - object) (and {state}(objectType ?o {goal.obj}Type) {there} (inReceptacle ?o ?r))))"
 
 
 def _once(names: Iterable[str]) -> list[str]:

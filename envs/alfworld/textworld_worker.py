@@ -58,9 +58,7 @@ def in_dialect(data: dict[str, Any], dialect: str) -> dict[str, Any]:
     """Return the game with the rules of a dialect. `move`: those packaged with alfworld; `put`: the file's own."""
     if dialect == "put":
         if "put {o} in/on {r}" not in data["grammar"]:
-            raise ValueError(
-                "the file does not hold the older grammar; the real engine plays it in dialect 'move' only"
-            )
+            raise ValueError("the file does not hold the older grammar; the real engine plays it in dialect 'move' only")
         return data
     task = data["grammar"].partition("Your task is to: ")[2].partition('"')[0].removesuffix(".")
     packaged = files("alfworld") / "data"

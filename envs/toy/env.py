@@ -50,16 +50,12 @@ class toy(TextEnv):
     delay      seconds that a step takes; above 0 the environment is `blocking`
     """
 
-    def __init__(
-        self, *, size: int = 6, max_steps: int = 20, split: str = "train", fail_rate: float = 0.0, delay: float = 0.0
-    ) -> None:
+    def __init__(self, *, size: int = 6, max_steps: int = 20, split: str = "train", fail_rate: float = 0.0, delay: float = 0.0) -> None:
         super().__init__()
         if not 3 <= size <= len(ROOMS):
             raise EnvError(f"toy: size is {size}, allowed are 3 to {len(ROOMS)}")
         if split not in SPLITS:
-            raise EnvError(
-                f"toy: there is no split {split!r}.{did_you_mean(split, SPLITS)} Splits: {', '.join(SPLITS)}"
-            )
+            raise EnvError(f"toy: there is no split {split!r}.{did_you_mean(split, SPLITS)} Splits: {', '.join(SPLITS)}")
         if max_steps < 1 or delay < 0 or not 0 <= fail_rate <= 1:
             raise EnvError(
                 f"toy: got max_steps={max_steps}, delay={delay}, fail_rate={fail_rate}; max_steps is at least 1, delay at least 0, "

@@ -57,11 +57,7 @@ def test_every_end_is_reachable() -> None:
 def test_invalid_actions_cost_a_step_and_nothing_else() -> None:
     env = start()
     observation, *_, info = env.step("take key")
-    assert (
-        observation == "Nothing happens. You are in the pantry."
-        and not info["valid"]
-        and info["state"] == f"{PLAIN} pantry"
-    )
+    assert observation == "Nothing happens. You are in the pantry." and not info["valid"] and info["state"] == f"{PLAIN} pantry"
 
 
 def test_states_meet_again() -> None:
@@ -74,9 +70,7 @@ def test_states_meet_again() -> None:
 def test_splits_are_disjoint_and_all_tasks_can_be_solved_in_the_least_steps(size: int) -> None:
     train, test = toy(size=size), toy(size=size, split="test", max_steps=30)
     assert not set(train.tasks()) & set(test.tasks())
-    assert (
-        len(train.tasks()) + len(test.tasks()) == size * (size - 1) ** 2
-    )  # start and key are anywhere but at the door
+    assert len(train.tasks()) + len(test.tasks()) == size * (size - 1) ** 2  # start and key are anywhere but at the door
     types = set()
     for task in test.tasks()[:40]:
         observation, info = test.reset(options={"task": task})

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from agentgym import registry
-from agentgym.config import Plugin
 from agentgym.errors import ConfigError
 from agentgym.trainers import streams
 from agentgym.trainers.batch import Batch
@@ -189,4 +188,3 @@ def test_a_sampler_goes_on_from_its_state(name: str) -> None:
     two.load_state_dict(copy.deepcopy(one.state_dict()))
     assert one.take(9) == two.take(9)
     assert make(tasks, 5).take(14) == make(tasks, 5).take(14)
-    assert Plugin(name).options == {}

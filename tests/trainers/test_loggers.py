@@ -178,9 +178,7 @@ def in_terminal(how: str) -> str:
     return out.decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize(
-    ("how", "said"), [("close", "rollouts"), ("raise", "RuntimeError: a bug"), ("wait", "KeyboardInterrupt")]
-)
+@pytest.mark.parametrize(("how", "said"), [("close", "rollouts"), ("raise", "RuntimeError: a bug"), ("wait", "KeyboardInterrupt")])
 def test_the_terminal_is_given_back(how: str, said: str) -> None:
     out = in_terminal(how)
     assert said in out and "hello [x] \\ud800" in out and "0.75" in out and "3/10" in out
@@ -225,9 +223,7 @@ print("RESULT", json.dumps([SQLiteStorage.get_runs("test"), [r["success"] for r 
 def test_trackio_goes_on_in_its_run(tmp_path: Path) -> None:
     pytest.importorskip("trackio")
     env = os.environ | {"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", TRACKIO], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", TRACKIO], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert "RESULT" in done.stdout, done.stdout + done.stderr
     runs, values = json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
     assert runs == ["run"] and values == [0.1, 0.2, 0.3]

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,9 +81,7 @@ def one_go(toy: Callable[..., Config], tmp_path: Path, straight: dict[str, Any])
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_killed_at_any_moment_it_goes_on_to_the_same_numbers(
-    toy: Callable[..., Config], tmp_path: Path, straight: dict[str, Any], seed: int
-) -> None:
+def test_killed_at_any_moment_it_goes_on_to_the_same_numbers(toy: Callable[..., Config], tmp_path: Path, straight: dict[str, Any], seed: int) -> None:
     expected = one_go(toy, tmp_path, straight)
     rng = random.Random(seed)
     folder, kills, pieces = tmp_path / "pieces", 0, 0
@@ -195,7 +194,7 @@ def test_another_configuration_is_refused(interrupted: Path) -> None:
     before = (interrupted / "metrics.jsonl").read_bytes()
     config["stages"]["rl"]["credit"]["step_weight"] = 0.5
     file.write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="belongs to another configuration.*resume with the run's own configuration"):
+    with pytest.raises(CheckpointError, match=r"belongs to another configuration.*resume with the run's own configuration"):
         resume(interrupted)
     assert (interrupted / "metrics.jsonl").read_bytes() == before
 
@@ -223,9 +222,10 @@ def test_a_damaged_checkpoint_is_named(interrupted: Path) -> None:
 
 
 def test_one_process_at_a_time(interrupted: Path) -> None:
-    code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('held', flush=True); time.sleep(60)"
-    import sys
-
+    code = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "print('held', flush=True); time.sleep(60)"
+    )
     with subprocess.Popen([sys.executable, "-c", code, str(interrupted / "checkpoints" / ".lock")], stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout and other.stdout.readline() == b"held\n"
@@ -252,7 +252,7 @@ def test_a_full_disk_is_said_and_costs_nothing(toy: Callable[..., Config], tmp_p
         return good(model, tokenizer, folder, **kwargs)
 
     monkeypatch.setattr(session, "save_model", full)
-    with pytest.raises(CheckpointError, match=r"could not be written to .*No space left.*MB free.*Earlier checkpoints are untouched \(last: step-") as e:
+    with pytest.raises(CheckpointError, match=r"could not be written .*No space left.*MB free.*Earlier checkpoints are untouched \(last: step-") as e:
         train(config)
     assert "agentgym resume" in e.value.__notes__[0]
     folder = tmp_path / "run"
@@ -271,7 +271,7 @@ def test_a_disk_that_is_really_full(toy: Callable[..., Config], tmp_path: Path) 
     try:
         config = toy({"checkpoint": {"keep_last": 50}, "loggers": {"jsonl": None}, "run": {"trajectories_every": 0}})
         config.run.dir = str(small / "run")
-        with pytest.raises(CheckpointError, match="could not be written.*Free some space, or lower checkpoint.keep_last, and resume"):
+        with pytest.raises(CheckpointError, match=r"could not be written.*Free some space, or lower checkpoint.keep_last, and resume"):
             train(config)
         kept = sorted(p.name for p in (small / "run" / "checkpoints").iterdir() if not p.name.startswith("."))
         assert kept and not [n for n in kept if "tmp" in n]

@@ -34,7 +34,5 @@ def gigpo(
     stats_over   rows of A^E. The authors' code counts every step's outcome ("rows", the default here); the formula every trajectory once
     singleton    an episode group of one row: "pass" keeps R, "zero" gives 0. A state visited once always has A^S = 0
     """
-    episode = grpo(
-        outcome, traj_group, step_traj, norm=norm, stats_over=stats_over, unbiased=unbiased, singleton=singleton, eps=eps
-    )
+    episode = grpo(outcome, traj_group, step_traj, norm=norm, stats_over=stats_over, unbiased=unbiased, singleton=singleton, eps=eps)
     return episode + step_weight * normalize(step_return, step_state, norm=norm, eps=eps, unbiased=unbiased, singleton="zero")

@@ -36,9 +36,7 @@ class console(Quiet):
     every    seconds between two lines about progress, where standard output is no terminal
     """
 
-    def __init__(
-        self, run_dir: Path, *, rows: int = 8, columns: int = 8, metrics: tuple[str, ...] = (), every: float = 10.0
-    ) -> None:
+    def __init__(self, run_dir: Path, *, rows: int = 8, columns: int = 8, metrics: tuple[str, ...] = (), every: float = 10.0) -> None:
         if rows < 1 or columns < 1 or every < 0:
             raise ConfigError(
                 f"the logger 'console' got rows={rows}, columns={columns}, every={every}; rows and columns are at least 1, every at least 0"

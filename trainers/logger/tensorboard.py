@@ -20,9 +20,7 @@ class tensorboard(Quiet):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as e:
-            raise ConfigError(
-                f"the logger 'tensorboard' needs TensorBoard ({e}): pip install 'agentgym[tensorboard]'"
-            ) from e
+            raise ConfigError(f"the logger 'tensorboard' needs TensorBoard ({e}): pip install 'agentgym[tensorboard]'") from e
         self._folder, self._flush_s, self._make = Path(run_dir) / "tensorboard", flush_s, SummaryWriter
         self._writer: Any = None  # made late, since a rewind must be known when it is made
         self._purge: int | None = None

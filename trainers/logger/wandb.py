@@ -19,9 +19,7 @@ class wandb(Quiet):
     mode      "offline" keeps everything in the run folder, for `wandb sync` later
     """
 
-    def __init__(
-        self, run_dir: Path, *, project: str = "agentgym", run_name: str = "", mode: Literal["online", "offline"] = "online"
-    ) -> None:
+    def __init__(self, run_dir: Path, *, project: str = "agentgym", run_name: str = "", mode: Literal["online", "offline"] = "online") -> None:
         try:
             import wandb as library
         except ImportError as e:

@@ -126,9 +126,7 @@ def _group_bounds(lengths: Sequence[int]) -> list[tuple[int, int]]:
     return [*bounds, (begin, len(lengths))]
 
 
-def _group(
-    slot: np.ndarray, first: np.ndarray, count: np.ndarray, begin: np.ndarray, used: int, dtype: torch.dtype, device: torch.device
-) -> Group:
+def _group(slot: np.ndarray, first: np.ndarray, count: np.ndarray, begin: np.ndarray, used: int, dtype: torch.dtype, device: torch.device) -> Group:
     """Plan the attention of some rows: each has `count` new tokens, packed from `begin` on, behind `first` positions in `slot`."""
     start, width, reach = int(begin[0]), int(count.max()), int((first + count).max())
     slots: Tensor | None = None

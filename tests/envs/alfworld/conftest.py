@@ -47,9 +47,7 @@ def alfworld_walks(alfworld_shared: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def alfworld_data(
-    alfworld_shared: Path, alfworld_walks: dict[str, list[dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def alfworld_data(alfworld_shared: Path, alfworld_walks: dict[str, list[dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds json_2.1.1 with all of valid_seen and the recorded games of train."""
     archive = alfworld_shared / "json_2.1.1.tar.xz"
     if not archive.exists():
@@ -87,9 +85,7 @@ ABILITIES = {
 OPENABLE = ("fridge", "microwave", "drawer")
 
 
-def tiny_text(
-    rooms: dict[str, dict[str, str]], goal: str = "apple > countertop", *, facts: str = "", task: str = "do it"
-) -> str:
+def tiny_text(rooms: dict[str, dict[str, str]], goal: str = "apple > countertop", *, facts: str = "", task: str = "do it") -> str:
     """Return a game file's text. `rooms`: location → receptacle → its objects, all by short ids such as "apple_1".
 
     A receptacle id ending in "!" has no door though its class has one. `goal`: "apple > countertop", "hot apple > …",

@@ -57,10 +57,7 @@ def test_rule_2_lists(names: list[str], text: str) -> None:
 def test_rule_2_lists_are_in_the_order_of_ids_not_names(tiny: Tiny) -> None:
     engine = kitchen(tiny)
     # apple_bar_1 is "apple 2" and sorts before knife; the intro counts both drawers down.
-    assert (
-        play(engine, "go to countertop 1")
-        == "You arrive at countertop 1. On the countertop 1, you see a apple 1, and a knife 1."
-    )
+    assert play(engine, "go to countertop 1") == "You arrive at countertop 1. On the countertop 1, you see a apple 1, and a knife 1."
     assert "a drawer 2, a drawer 1, a fridge 1" in engine.reset()
 
 
@@ -99,9 +96,7 @@ def test_rule_5_a_place_that_is_shared_is_no_target(tiny: Tiny) -> None:
 
 def test_rule_5_the_older_dialect_names_the_location(tiny: Tiny) -> None:
     game = tiny({"1": {"fridge_1": ""}, "2": {"countertop_1": ""}})
-    assert play(Engine(game, dialect="put"), "go to countertop 1").startswith(
-        "You arrive at loc 1. On the countertop 1,"
-    )
+    assert play(Engine(game, dialect="put"), "go to countertop 1").startswith("You arrive at loc 1. On the countertop 1,")
 
 
 def test_rule_6_doors(tiny: Tiny) -> None:
@@ -125,10 +120,7 @@ def test_rule_6_openability_belongs_to_the_id(tiny: Tiny) -> None:
 def test_rule_7_take_and_move(tiny: Tiny) -> None:
     engine = kitchen(tiny)
     assert play(engine, "inventory") == "You are not carrying anything."
-    assert (
-        play(engine, "go to countertop 1", "take knife 1 from countertop 1")
-        == "You pick up the knife 1 from the countertop 1."
-    )
+    assert play(engine, "go to countertop 1", "take knife 1 from countertop 1") == "You pick up the knife 1 from the countertop 1."
     assert play(engine, "inventory") == "You are carrying: a knife 1."
     assert "take apple 1 from countertop 1" not in engine.admissible  # hands are full
     assert play(engine, "move knife 1 to countertop 1") == "You move the knife 1 to the countertop 1."

@@ -155,16 +155,10 @@ def test_two_objects_meet_in_one_receptacle() -> None:
     expert = Expert()
     expert.wish, expert.memory = Wish("two", "mug", "shelf"), memory
     admissible = ["examine shelf 2", "go to shelf 1", "look", "take mug 2 from shelf 2"]
-    assert (
-        expert.act("You arrive at shelf 2. On the shelf 2, you see a mug 2.", {"admissible": admissible})
-        == admissible[-1]
-    )
+    assert expert.act("You arrive at shelf 2. On the shelf 2, you see a mug 2.", {"admissible": admissible}) == admissible[-1]
     admissible = ["examine shelf 1", "go to shelf 2", "look", "move mug 2 to shelf 1"]
     memory.read("You pick up the mug 2 from the shelf 2.", frozenset(["shelf 2"]))
-    assert (
-        expert.act("You arrive at shelf 1. On the shelf 1, you see a mug 1.", {"admissible": admissible})
-        == admissible[-1]
-    )
+    assert expert.act("You arrive at shelf 1. On the shelf 1, you see a mug 1.", {"admissible": admissible}) == admissible[-1]
 
 
 @pytest.mark.parametrize(

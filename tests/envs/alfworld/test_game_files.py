@@ -102,9 +102,7 @@ def test_a_cut_problem_inside_valid_json(tiny_source: Source) -> None:
             Game.parse(changed(text, pddl_problem=problem[:cut]))
 
 
-@pytest.mark.parametrize(
-    ("grammar", "message"), [("", "no line"), ('"Your task is to: UNKNOWN GOAL."', "UNKNOWN GOAL")]
-)
+@pytest.mark.parametrize(("grammar", "message"), [("", "no line"), ('"Your task is to: UNKNOWN GOAL."', "UNKNOWN GOAL")])
 def test_a_grammar_without_a_task(grammar: str, message: str, tiny_source: Source) -> None:
     with pytest.raises(GameFileError, match=message):
         Game.parse(changed(tiny_source(ROOMS), grammar=grammar))

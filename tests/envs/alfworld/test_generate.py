@@ -163,9 +163,7 @@ def test_counts_follow_the_size(size: str) -> None:
     for household in everything("train", size, 120) + everything("valid_unseen", size, 60):
         assert limits.receptacles[0] <= len(household.receptacles) <= limits.receptacles[1]
         assert limits.objects[0] <= len(household.items) <= limits.objects[1]
-        assert len({r.id for r in household.receptacles} | {i.id for i in household.items}) == len(
-            household.receptacles
-        ) + len(household.items)
+        assert len({r.id for r in household.receptacles} | {i.id for i in household.items}) == len(household.receptacles) + len(household.items)
         assert household.start not in {r.place for r in household.receptacles}
         for item in household.items:
             assert household.receptacles[item.where].kind in HOMES[item.kind]

@@ -33,9 +33,7 @@ def test_place_wins_behind_a_closed_door_and_can_be_undone(tiny: Tiny) -> None:
         "move apple 1 to fridge 1",
     ]
     assert wins(engine, *way) == [False] * 4 + [True]
-    assert wins(
-        engine, "close fridge 1", "open fridge 1", "take apple 1 from fridge 1", "move apple 1 to fridge 1"
-    ) == [True, True, False, True]
+    assert wins(engine, "close fridge 1", "open fridge 1", "take apple 1 from fridge 1", "move apple 1 to fridge 1") == [True, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +81,7 @@ def test_looking_in_light_in_any_order(tiny: Tiny, order: str) -> None:
 
 
 def test_an_object_in_two_receptacles_stays_in_one_when_it_is_taken(tiny: Tiny) -> None:
-    engine = Engine(
-        tiny({"1": {"shelf_1": "apple_1", "countertop_1": "mug_1"}, "2": {"shelf_2": "apple_1"}}, "apple > countertop")
-    )
+    engine = Engine(tiny({"1": {"shelf_1": "apple_1", "countertop_1": "mug_1"}, "2": {"shelf_2": "apple_1"}}, "apple > countertop"))
     engine.step("go to shelf 2")
     engine.step("take apple 1 from shelf 2")
     assert engine.step("go to shelf 1").endswith("On the shelf 1, you see a apple 1.")

@@ -14,9 +14,7 @@ DIALECTS = {"new": "move", "old": "put"}
 
 
 @pytest.mark.parametrize(("name", "steps"), [("new", 8921), ("old", 1497), ("cover", 12502)])
-def test_every_recorded_step_is_reproduced(
-    name: str, steps: int, alfworld_walks: dict[str, list[dict[str, Any]]], alfworld_data: Path
-) -> None:
+def test_every_recorded_step_is_reproduced(name: str, steps: int, alfworld_walks: dict[str, list[dict[str, Any]]], alfworld_data: Path) -> None:
     compared = 0
     for walk in alfworld_walks[name]:
         game = Game.load(alfworld_data / "json_2.1.1" / walk["game"])
@@ -34,9 +32,7 @@ def test_every_recorded_step_is_reproduced(
     assert compared == steps
 
 
-def test_names_are_those_of_the_real_engine(
-    alfworld_walks: dict[str, list[dict[str, Any]]], alfworld_data: Path
-) -> None:
+def test_names_are_those_of_the_real_engine(alfworld_walks: dict[str, list[dict[str, Any]]], alfworld_data: Path) -> None:
     checked = 0
     for walk in alfworld_walks["new"]:
         if "names" not in walk["reset"]:

@@ -58,9 +58,7 @@ def test_no_text_raises_and_what_is_not_admissible_changes_nothing(
 
 @settings(max_examples=60, deadline=None)
 @given(GAMES, DIALECTS, WALK)
-def test_the_admissible_list_is_sorted_unique_and_complete(
-    which: tuple[str, int], dialect: Dialect, walk: list[int]
-) -> None:
+def test_the_admissible_list_is_sorted_unique_and_complete(which: tuple[str, int], dialect: Dialect, walk: list[int]) -> None:
     engine = Engine(game(*which), dialect=dialect)
     wander(engine, walk)
     listed = engine.admissible
