@@ -184,9 +184,7 @@ def _with_adapters(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFa
     """Load a checkpoint that holds adapters only: the model that they were trained on, with them merged in."""
     base = json.loads((folder / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path")
     if not base:
-        raise PolicyError(
-            f"{folder} holds adapters of a model that was made on the spot, so it cannot be loaded again; train them on a saved model"
-        )
+        raise PolicyError(f"{folder} holds adapters of a model that was made on the spot, so it cannot be loaded again; train them on a saved model")
     try:
         import peft
     except ImportError as e:

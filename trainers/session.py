@@ -31,7 +31,8 @@ from .manifest import manifest
 from .model import end_ids, load_model, load_weights, save_model
 from .streams import Reference
 
-SHOWN = ("rollout/success", "rollout/steps", "rollout/invalid", "rollout/errors", "loss", "grad_norm", "seconds/rollout", "seconds/update")
+SHOWN = [f"{kind}/{name}" for kind in ("rollout", "demonstration") for name in ("success", "steps", "invalid", "errors")]
+SHOWN += ["loss", "grad_norm", "seconds/rollout", "seconds/update"]
 
 
 @dataclass

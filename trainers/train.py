@@ -65,6 +65,8 @@ class Stage:
         self.s, self.name, self.c = session, name, config
         c, model = config, session.model
         self.policy = session.policy if c.policy == session.config.policy else setup.make_policy(c.policy, model, session.renderer)
+        # What an expert plays says nothing about the model, so it goes by another name.
+        self.kind = "rollout" if self.policy is session.policy else "demonstration"
         self.agent = setup.make_agent(c, self.policy, session.renderer)
         self.gym = session.gym(c, c.splits.train, name)
         self.explore = registry.bind("explore", c.explore.name, c.explore.options)
@@ -94,7 +96,7 @@ class Stage:
             metrics = self.updater.run(batch, passes=self.c.update.passes, minibatches=self.c.update.minibatches, generator=self.generator())
             self.publish()
             seconds = {"seconds/rollout": rolled - started, "seconds/update": time.perf_counter() - rolled}
-            s.record(self.name, {**rollout_metrics(drawn), **metrics, **seconds, **s.timings(batch)}, groups, batch)
+            s.record(self.name, {**rollout_metrics(drawn, self.kind), **metrics, **seconds, **s.timings(batch)}, groups, batch)
             if self.c.eval.every and s.state.update % self.c.eval.every == 0 and s.state.update < count:
                 await held_out(s, f"{self.name}-{s.state.update}", full=False)
             s.maybe_save(self.parts())
@@ -145,23 +147,24 @@ def has_spread(group: list[Trajectory]) -> bool:
     return len({t.outcome for t in group if not t.failed}) > 1
 
 
-def rollout_metrics(groups: Groups) -> dict[str, float]:
+def rollout_metrics(groups: Groups, kind: str = "rollout") -> dict[str, float]:
     """Return what the episodes of one update looked like; failed ones are counted and left out of every mean."""
     played = [t for g in groups for t in g]
     good = [t for t in played if not t.failed]
     steps = [x for t in good for x in t.steps]
     mean: Callable[[list[float]], float] = lambda xs: sum(xs) / max(len(xs), 1)  # noqa: E731
-    return {
-        "rollout/success": mean([float(t.success) for t in good]),
-        "rollout/outcome": mean([t.outcome for t in good]),
-        "rollout/steps": mean([float(len(t.steps)) for t in good]),
-        "rollout/invalid": mean([float(not x.valid) for x in steps]),
-        "rollout/truncated": mean([float(t.status == "truncated") for t in good]),
-        "rollout/errors": float(len(played) - len(good)),
-        "rollout/episodes": float(len(played)),
-        "rollout/turns": float(len(steps)),
-        "rollout/spread": mean([float(has_spread(g)) for g in groups]),
+    out = {
+        "success": mean([float(t.success) for t in good]),
+        "outcome": mean([t.outcome for t in good]),
+        "steps": mean([float(len(t.steps)) for t in good]),
+        "invalid": mean([float(not x.valid) for x in steps]),
+        "truncated": mean([float(t.status == "truncated") for t in good]),
+        "errors": float(len(played) - len(good)),
+        "episodes": float(len(played)),
+        "turns": float(len(steps)),
+        "spread": mean([float(has_spread(g)) for g in groups]),
     }
+    return {f"{kind}/{name}": value for name, value in out.items()}
 
 
 async def held_out(s: Session, label: str, *, full: bool) -> Report:

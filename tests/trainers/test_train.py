@@ -82,7 +82,7 @@ def test_metrics(finished: tuple[Config, Path, dict[str, Any]]) -> None:
         ("before", 0), ("warm", 1), ("warm", 2), ("warm", 2), ("rl", 3), ("rl", 4), ("final", 4),
     ]  # fmt: skip
     warm, rl = rows[1], rows[4]
-    assert warm["rollout/success"] == 1 and warm["rollout/episodes"] == 4 and warm["loss/cross_entropy"] > 0
+    assert warm["demonstration/success"] == 1 and warm["demonstration/episodes"] == 4 and warm["loss/cross_entropy"] > 0
     assert rl["rollout/episodes"] == 4 and rl["rollout/errors"] == 0 and "loss/clip" in rl and rl["clip_fraction"] == 0
     assert all(math.isfinite(v) for r in rows for v in r.values() if isinstance(v, float))
 

@@ -59,7 +59,8 @@ def test_an_episode(env: alfworld) -> None:
     observation, info = env.reset(options={"task": GAME})
     assert observation.endswith("Your task is to: put a apple in countertop.")
     assert info == {
-        "task_id": GAME, "task_type": "pick_and_place_simple", "goal": "put a apple in countertop.", "state": observation, "success": False, "valid": True,
+        "task_id": GAME, "task_type": "pick_and_place_simple", "goal": "put a apple in countertop.", "state": observation,
+        "success": False, "valid": True,
         "admissible": ["go to countertop 1", "go to shelf 1", "help", "inventory", "look"],
     }  # fmt: skip
     for command in WAY[:-1]:
