@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -15,49 +14,21 @@ from . import GYMNASIUM_IDS, registry
 from .errors import EnvError, RegistryError, TaskError, did_you_mean
 
 
-class _CodePoints:
-    """chr as a sequence."""
+class UnicodeText(spaces.Space[str]):
+    """Any string up to `max_length` characters; samples are drawn from printable ASCII.
 
-    def __getitem__(self, i: int) -> str:
-        return chr(i)
-
-    def __len__(self) -> int:
-        return sys.maxunicode + 1
-
-
-class _AllCharacters(frozenset[str]):
-    """The set of all characters without holding them."""
-
-    def __contains__(self, c: object) -> bool:
-        return isinstance(c, str) and len(c) == 1
-
-    def __len__(self) -> int:
-        return sys.maxunicode + 1
-
-
-_ALL_CHARACTERS = _AllCharacters()
-
-
-class UnicodeText(spaces.Text):
-    """Any string up to `max_length` characters; samples are drawn from printable ASCII."""
+    It is no `spaces.Text` on purpose: Gymnasium's asynchronous vector environment copies a Text observation out of shared memory once, at the
+    start, and hands out that copy for ever. For this space it raises an error that says `shared_memory=False` instead.
+    """
 
     def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
-        super().__init__(max_length, min_length=0, charset=frozenset(map(chr, range(32, 127))), seed=seed)
-
-    # Gymnasium's vector environments write strings into shared memory through these three: every code point has to have a place.
-    @property
-    def character_set(self) -> frozenset[str]:
-        """Return every character that a string may hold."""
-        return _ALL_CHARACTERS
-
-    def character_index(self, char: str) -> np.int32:
-        """Return the code point."""
-        return np.int32(ord(char))
+        super().__init__(shape=None, dtype=str, seed=seed)
+        self.max_length = max_length
 
     @property
-    def character_list(self) -> Any:
-        """Return code point → character."""
-        return _CodePoints()
+    def is_np_flattenable(self) -> bool:
+        """Return False: a text has no array form."""
+        return False
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a string that is not too long."""
@@ -68,6 +39,12 @@ class UnicodeText(spaces.Text):
         letters = np.array([chr(i) for i in range(32, 127)])
         length = int(self.np_random.integers(0, min(64, self.max_length) + 1))
         return "".join(self.np_random.choice(letters, size=length))
+
+    def __repr__(self) -> str:
+        return f"UnicodeText({self.max_length})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnicodeText) and other.max_length == self.max_length
 
 
 class Expert(Protocol):
