@@ -116,6 +116,8 @@ class Updater:
             coefficient = registry.fit(options.pop("coefficient", 1.0), float, f"objectives.{name}.coefficient")
             objectives.append((name, registry.bind("objective", p.name, options), coefficient))
         u = config.update
+        # Demonstrations were not drawn from the model, so no temperature of drawing applies to them.
+        drawn = bool(registry.columns_of(registry.find("policy", config.policy.name)))
         return cls(
             model,
             registry.bind("optimizer", config.optimizer.name, config.optimizer.options)(model.named_parameters()),
@@ -125,7 +127,7 @@ class Updater:
             schedule=Schedule(u.warmup, u.decay, u.count * u.passes * u.minibatches),
             clip_norm=u.clip_norm or None,
             tokens_per_microbatch=u.tokens_per_microbatch,
-            temperature=config.rollout.temperature,
+            temperature=config.rollout.temperature if drawn else 1.0,
             crew=crew,
             stage=stage,
         )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import agentgym.trainers.update
-from agentgym.config import Config, Plugin, Update
+from agentgym.config import Config, Plugin, Rollout, Update
 from agentgym.errors import ConfigError
 from agentgym.registry import KINDS, bind, names
 from agentgym.trainers.forward import logprobs, rows_of
@@ -214,6 +214,14 @@ def test_from_config_binds_and_checks(make_model):
         u.check(None)
     with pytest.raises(ConfigError, match="nothing to learn from"):
         Updater.from_config(Config(), make_model())
+
+
+def test_the_temperature_of_drawing_does_not_apply_to_demonstrations(make_model):
+    objectives = {"cross_entropy": Plugin("cross_entropy")}
+    drawn = Config(objectives=objectives, rollout=Rollout(temperature=0.7))
+    shown = Config(objectives=objectives, rollout=Rollout(temperature=0.7), policy=Plugin("expert"))
+    assert Updater.from_config(drawn, make_model()).temperature == 0.7
+    assert Updater.from_config(shown, make_model()).temperature == 1.0
 
 
 def test_no_method_is_named_in_the_update():
