@@ -24,7 +24,7 @@ from .game import Game
 from .households import LAMP, OBJECTS, RECEPTACLES, ROOMS, SIZES
 from .problem import TASK_TYPES, Goal, Household, game_file
 
-SPLITS = {"train": 8000, "valid_seen": 200, "valid_unseen": 200}  # split -> how many ids by default
+SPLITS = {"train": 2000, "valid_seen": 200, "valid_unseen": 200}  # split -> how many ids by default
 _SHARE = {"train": range(0, 6), "valid_seen": range(6, 8), "valid_unseen": range(8, 10)}  # tenths of all layouts
 
 
@@ -32,7 +32,7 @@ class Households:
     """One split of generated games: ids, and for every id its game, each made when it is asked for.
 
     `size` is one of mini, small, medium, full; `task_types` keeps only ids of these types (those that stay are the
-    same); `n` is the number of ids (default: 8000 for train, 200 for a held-out split). The same id gives the same text
+    same); `n` is the number of ids (default: 2000 for train, 200 for a held-out split). The same id gives the same text
     on every machine. Raises TaskError on an unknown split, size or task type.
     """
 

@@ -135,7 +135,7 @@ def test_ids_have_the_official_shape() -> None:
 
 @pytest.mark.parametrize("bad", ["", "train/x", "valid_seen/pick_and_place_simple-Mug-None-Shelf-3/trial_mini_000000"])
 def test_an_unknown_id_is_an_error_that_says_what_there_is(bad: str) -> None:
-    with pytest.raises(TaskError, match=r"no generated game .* in split 'train', size 'mini'; it has 8000 ids"):
+    with pytest.raises(TaskError, match=r"no generated game .* in split 'train', size 'mini'; it has 2000 ids"):
         Households("train").game(bad)
 
 
