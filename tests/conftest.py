@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for every process that a test starts
+os.environ["HF_HUB_OFFLINE"] = "1"  # an unknown model's name fails at once, not after retries
 
 from agentgym.config import Config, build, merge, normalise
 

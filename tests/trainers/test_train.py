@@ -161,10 +161,9 @@ def test_the_same_seed_gives_the_same_run(toy: Callable[..., Config], tmp_path: 
     assert (a / "episodes.md").read_text() == (b / "episodes.md").read_text()
 
 
-def test_the_size_of_a_micro_batch_changes_nothing(plain_toy: Callable[..., Config], tmp_path: Path) -> None:
+def test_the_size_of_a_micro_batch_changes_nothing(toy: Callable[..., Config], tmp_path: Path) -> None:
     for name, tokens in (("big", 100_000), ("small", 40)):
-        layer = {"policy": "expert", "credit": None, "objectives": {"clip": None, "cross_entropy": {}}}
-        train(plain_toy(layer, {"update": {"tokens_per_microbatch": tokens}}, name=name))
+        train(toy({"stages": {"rl": None, "warm": {"update": {"tokens_per_microbatch": tokens}}}}, name=name))
     big, small = weights(tmp_path / "big"), weights(tmp_path / "small")
     for k in big:
         torch.testing.assert_close(big[k], small[k], atol=2e-5, rtol=1e-4)
@@ -183,6 +182,11 @@ def test_it_learns(toy: Callable[..., Config]) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- the options
+
+
+def test_an_expert_at_the_top_is_refused(plain_toy: Callable[..., Config]) -> None:
+    with pytest.raises(ConfigError, match="stages.warm.policy=expert"):
+        train(plain_toy({"policy": "expert"}))
 
 
 def test_failed_episodes_are_counted_and_not_learned_from(plain_toy: Callable[..., Config], tmp_path: Path) -> None:
