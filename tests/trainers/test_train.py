@@ -185,7 +185,7 @@ def test_it_learns(toy: Callable[..., Config]) -> None:
 
 
 def test_an_expert_at_the_top_is_refused(plain_toy: Callable[..., Config]) -> None:
-    with pytest.raises(ConfigError, match="stages.warm.policy=expert"):
+    with pytest.raises(ConfigError, match=r"stages\.warm\.policy=expert"):
         train(plain_toy({"policy": "expert"}))
 
 
