@@ -118,16 +118,19 @@ def test_without_a_terminal_there_are_plain_lines(tmp_path: Path, capsys: pytest
     log = console(tmp_path, columns=2, every=0.05)
     log.text("run [bold]x[/bold] starts")
     log.log(3, {"success": 0.51234567, "loss": 1e-7, "hidden": 1}, stage="rl")
-    log.progress("rollouts", 0, 4)
-    log.progress("rollouts", 1, 4)  # too soon
+    log.progress("rollouts", 0, 40)
     time.sleep(0.06)
-    log.progress("rollouts", 2, 4)
-    log.progress("rollouts", 4, 4)
+    log.progress("rollouts", 1, 40)
+    log.progress("rollouts", 2, 40)  # too soon for another line
+    time.sleep(0.06)
+    log.progress("rollouts", 20, 40)
+    log.progress("rollouts", 40, 40)
     log.close()
     log.close()
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["run [bold]x[/bold] starts", "rl 3 | success 0.5123  loss 1e-07"]
-    assert len(lines) == 3 and lines[2].startswith("rollouts 2/4 (50%), about 0 s left")
+    assert lines[2] == "rollouts 1/40 (2%)"  # too early for an estimate
+    assert len(lines) == 4 and lines[3].startswith("rollouts 20/40 (50%), about 0 s left")
 
 
 def test_the_metrics_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,8 @@ class _Lines:
         if now - self._said < self._every or done >= total:
             return
         since, first = self._begun[name]
-        left = f", about {(now - since) / (done - first) * (total - done):.0f} s left" if done > first else ""
+        known = done - first >= max(3, 0.05 * total)  # the first few say little about the rest
+        left = f", about {(now - since) / (done - first) * (total - done):.0f} s left" if known else ""
         self.text(f"{name} {done}/{total} ({done / max(total, 1):.0%}){left}")
         self._said = now
 
