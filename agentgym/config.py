@@ -86,7 +86,7 @@ class Eval:
 class Checkpoint:
     """What is kept on disk."""
 
-    every: int = 10  # updates between checkpoints
+    every: int = 1  # updates between checkpoints: a kill loses what came after the last one
     keep_last: int = 2  # the best by held-out success and the final one are always kept
 
 
