@@ -81,7 +81,7 @@ def main() -> None:
     def one(job: tuple[str, int]) -> dict[str, Any]:
         method, seed = job
         recipe = str(RECIPES / f"{method}.yaml")
-        options = [f"model={model}", "stages.warm=null", f"run.seed={seed}", f"update.count={a.updates}", "eval.every=10"]
+        options = [f"model={model}", "stages.warm=null", f"run.seed={seed}", f"update.count={a.updates}", "eval.every=10", "run.minutes=0.0"]
         return train(out / f"{method}-{seed}", recipe, *options)
 
     with ThreadPoolExecutor(a.parallel) as pool:
