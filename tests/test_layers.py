@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import subprocess
 import sys
@@ -21,11 +22,19 @@ LOOPS = ("train.py", "update.py")
 METHODS = ("credit", "weight", "objective", "reduce", "sampler", "explore", "reward", "optimizer", "teacher", "critic", "merge", "gradient")
 
 
+def parse(file: Path) -> ast.Module:
+    """Parse a file; again if CPython 3.11 counts its recursion wrongly, which it does when another thread parses too (a SystemError)."""
+    for _ in range(5):
+        with contextlib.suppress(SystemError):
+            return ast.parse(file.read_text("utf-8"))
+    return ast.parse(file.read_text("utf-8"))
+
+
 def imports(file: Path, *, top_level: bool = False) -> Iterator[str]:
     """Yield the full names of the modules that a file imports, relative ones resolved against the import path of its folder."""
     inside = file.relative_to(ROOT).parent.parts
     package = ["agentgym", *inside] if inside[0] in ("envs", "trainers") else list(inside)
-    tree = ast.parse(file.read_text("utf-8"))
+    tree = parse(file)
     skipped = {n for c in ast.walk(tree) if isinstance(c, ast.If) and "TYPE_CHECKING" in ast.unparse(c.test) for n in ast.walk(c)}
     for node in tree.body if top_level else ast.walk(tree):
         if node in skipped and top_level:
