@@ -169,6 +169,11 @@ def columns_of(target: Callable[..., Any]) -> list[str]:
     return [n for n, p in inspect.signature(target).parameters.items() if p.kind in kinds]
 
 
+def needs_model(policy: str) -> bool:
+    """Return whether a policy acts with a model's weights: its constructor takes (model, renderer); one that works on text takes nothing."""
+    return bool(columns_of(find("policy", policy)))
+
+
 def check_options(kind: str, name: str, target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Check `options` against the signature of `target` (names and types) and return them, with ints widened to floats where asked."""
     supplied = {"state"} | SUPPLIED.get(kind, set())

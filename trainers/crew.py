@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import pickle
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,9 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 from agentgym.config import Config
-from agentgym.errors import ConfigError, EnvError, PolicyError
+from agentgym.errors import ConfigError, PolicyError
 from agentgym.rollout import Agent, Gym
-from agentgym.types import Task, Trajectory
+from agentgym.types import Status, Task, Trajectory
 
 if TYPE_CHECKING:
     from .forward import Rows
@@ -194,7 +195,6 @@ class _Mate:
 def _helper(pipe: Any, config: Config, model: nn.Module, tokenizer: Any, gradient: Tensor) -> None:
     """Entry point of a helper process: serve until the pipe closes."""
     import signal
-    import traceback
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's affair; it closes the pipe
     torch.set_num_threads(max(1, config.run.threads))
@@ -257,10 +257,8 @@ class _Server:
         try:
             agent, gym = self._player(name)
             trajectory = await gym.play(agent, task, group=group, seed=seed)
-        except Exception as e:
-            trajectory = Trajectory(task, group, error=f"{type(e).__name__}: {e}")
-            if not isinstance(e, EnvError | PolicyError):
-                raise
+        except Exception as e:  # always an answer: the other side waits for it
+            trajectory = Trajectory(task, group, status=Status.ERROR, error=f"{type(e).__name__}: {e}", info={"traceback": traceback.format_exc()})
         self._reply([(ticket, trajectory)])
 
     def _player(self, name: str) -> tuple[Agent, Gym]:

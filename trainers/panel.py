@@ -68,7 +68,7 @@ def policy_of(target: str, config: Config, model: str | None) -> tuple[Policy, R
         return setup.make_policy(Plugin("openai", {"base_url": target, "model": model}), None, None), None, f"{model} at {target}"
     if target in registry.names("policy") and not Path(target).exists():
         section = config.policy if config.policy.name == target else Plugin(target)
-        if registry.columns_of(registry.find("policy", target)):
+        if registry.needs_model(target):
             raise ConfigError(f"the policy {target!r} needs a model: give a checkpoint folder or a model's name instead")
         return setup.make_policy(section, None, None), None, f"policy {target}"
     folder = model_folder(target)

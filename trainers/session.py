@@ -87,7 +87,7 @@ class Session:
         torch.manual_seed(config.run.seed)
         if config.run.threads or config.run.workers > 1:
             torch.set_num_threads(max(1, config.run.threads))
-        if not registry.columns_of(registry.find("policy", config.policy.name)):
+        if not registry.needs_model(config.policy.name):
             raise ConfigError(
                 f"policy: {config.policy.name} at the top is who would be evaluated, and it has no weights to train. "
                 f"Set it inside the stage that shall learn from it (stages.warm.policy={config.policy.name})"

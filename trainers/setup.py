@@ -97,8 +97,7 @@ def bind_map(kind: str, parts: Mapping[str, Plugin], reserved: tuple[str, ...] =
 def make_policy(section: Plugin, model: Any, renderer: Renderer | None) -> Policy:
     """Make the policy that acts: one that reads tokens gets the model and the renderer, one that reads text gets neither."""
     bound = registry.bind("policy", section.name, section.options)
-    cls = registry.find("policy", section.name)
-    needs_model = bool(registry.columns_of(cls))
+    needs_model = registry.needs_model(section.name)
     if needs_model and model is None:
         raise ConfigError(f"policy {section.name!r} needs a model")
     policy: Policy = bound(model, renderer) if needs_model else bound()

@@ -117,7 +117,7 @@ class Updater:
             objectives.append((name, registry.bind("objective", p.name, options), coefficient))
         u = config.update
         # Demonstrations were not drawn from the model, so no temperature of drawing applies to them.
-        drawn = bool(registry.columns_of(registry.find("policy", config.policy.name)))
+        drawn = registry.needs_model(config.policy.name)
         return cls(
             model,
             registry.bind("optimizer", config.optimizer.name, config.optimizer.options)(model.named_parameters()),

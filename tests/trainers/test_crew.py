@@ -170,6 +170,14 @@ def test_a_helpers_own_failure_comes_with_its_traceback(crewed: tuple[Config, An
     assert not any(running(p) for p in pids if p)
 
 
+def test_an_episode_that_a_helper_cannot_begin_is_broken_and_keeps_nobody_waiting(crewed: tuple[Config, Any, Any, Crew]) -> None:
+    config, _, _, crew = crewed
+    task = setup.tasks_of(config, config.splits.train)[0]
+    played = asyncio.run(asyncio.wait_for(crew.play(1, "no such stage", task, "g", 0), 60))
+    assert played.failed and played.error == "KeyError: 'no such stage'" and "Traceback" in played.info["traceback"]
+    crew.close()
+
+
 ORPHAN = """
 import sys, time
 from pathlib import Path
