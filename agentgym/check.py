@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import gymnasium as gym
 
-from . import contract
+from . import contract, contract_tools
 from .contract import Clause, Probe
 from .env import TextEnv, make
 
@@ -167,6 +167,24 @@ CLAUSES = [
         contract.shared_state,
         "Rollouts play many instances in one process.",
         "Keep all state in self: no class attributes, module globals or shared caches that are written to.",
+    ),
+    Clause(
+        "side by side",
+        contract_tools.side_by_side,
+        "A blocking environment is played in threads, many episodes at once.",
+        "Keep all state in self, and guard what the instances share (a client, a cache) with a lock.",
+    ),
+    Clause(
+        "tools",
+        contract_tools.tools,
+        "A model knows a tool by its schema and docstring; one that waits must not hold up the other episodes.",
+        "Write a docstring; give pure computation timeout=None, or set blocking = True on the class.",
+    ),
+    Clause(
+        "hostile calls",
+        contract_tools.hostile_calls,
+        "A model gets names and arguments wrong, and learns from the feedback.",
+        "Leave step() to ToolEnv, or answer with a text and info['valid'] = False.",
     ),
     Clause(
         "close",

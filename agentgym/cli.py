@@ -117,6 +117,59 @@ def check(
     raise typer.Exit(1 if problems else 0)
 
 
+@app.command()
+def play(
+    env: Annotated[str, typer.Argument(help="an environment: a name, module:Class or ./file.py:Class")],
+    options: Annotated[list[str] | None, typer.Argument(metavar="[option=value ...]", help="options of the environment, e.g. split=test")] = None,
+    task: Annotated[str | None, typer.Option(help="the id of the task (default: one drawn by the seed)")] = None,
+    seed: Annotated[int | None, typer.Option(help="default: another one each time")] = None,
+) -> None:
+    """Play an environment yourself, in the terminal."""
+    from .play import parse_options
+    from .play import play as play_one
+
+    with _interruptible():
+        play_one(env, parse_options(options or []), task=task, seed=seed)
+
+
+init = typer.Typer(no_args_is_help=True, help="Write the beginnings of something of your own.")
+app.add_typer(init, name="init")
+
+
+@init.command("env")
+def init_env(
+    name: Annotated[str, typer.Argument(help="its name; the folder is called so")],
+    folder: Annotated[Path | None, typer.Option("--dir", help="write there instead")] = None,
+) -> None:
+    """Write a working environment with its tasks, its task set and its test."""
+    from .scaffold import init_env as write
+
+    files = write(name, folder)
+    env, _, task_set, _ = files
+    cls = task_set.read_text("utf-8").partition(".py:")[2].partition(",")[0]
+    print("wrote " + ", ".join(map(str, files)))
+    for command in (f"agentgym check {env}:{cls}", f"agentgym play {env}:{cls}", f"agentgym run {task_set}", f"pytest {files[-1]}"):
+        print(f"  {command}")
+
+
+serve = typer.Typer(no_args_is_help=True, help="Start a server.")
+app.add_typer(serve, name="serve")
+
+
+@serve.command("search")
+def serve_search(
+    corpus: Annotated[str, typer.Option(help="JSON lines, JSON or parquet with id and contents; 'factbook': the embedded default")],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    kind: Annotated[str, typer.Option(help="bm25 or dense")] = "bm25",
+    topk: Annotated[int, typer.Option(help="documents per query where a request does not say")] = 3,
+) -> None:
+    """Serve a corpus: the routes of Search-R1, verl-agent and FlashRAG."""
+    from agentgym.envs.searchqa.server import serve as serve_corpus
+
+    serve_corpus(corpus, host=host, port=port, kind=kind, topk=topk)
+
+
 @app.command("list")
 def list_(kind: Annotated[str | None, typer.Argument(help="only this kind")] = None) -> None:
     """List every plug-in kind and name with one line each."""
@@ -171,6 +224,7 @@ def _usage(e: Any) -> str:
     if type(e).__name__ == "NoArgsIsHelpError":
         return str(e.format_message())
     words = [str(c.name or c.callback.__name__) for c in app.registered_commands if c.callback]  # type: ignore[attr-defined]
+    words += [str(g.name) for g in app.registered_groups]
     got = next((a for a in sys.argv[1:] if not a.startswith("-")), "")
     if got not in words:
         return f"error: there is no command {got!r}.{did_you_mean(got, words)} Commands: {', '.join(words)}. See `agentgym --help`."

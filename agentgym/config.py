@@ -325,7 +325,21 @@ def read_yaml(path: str | Path) -> Any:
 
     p = find_file(str(path), "tasks", "recipes")
     with _yaml_errors(str(p)):
-        return OmegaConf.to_container(OmegaConf.load(p), resolve=True)
+        return _beside(OmegaConf.to_container(OmegaConf.load(p), resolve=True), p.resolve().parent)
+
+
+def _beside(value: Any, folder: Path) -> Any:
+    """Make `./file` and `./file.py:Name` absolute where the file lies beside the YAML file; anything else stays as it is."""
+    if isinstance(value, Mapping):
+        return {k: _beside(v, folder) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_beside(v, folder) for v in value]
+    if isinstance(value, str) and value.startswith(("./", "../")):
+        file, colon, name = value.partition(".py:")
+        there = folder / (file + ".py" if colon else file)
+        if there.exists():
+            return f"{there.resolve()}{':' + name if colon else ''}"
+    return value
 
 
 @contextlib.contextmanager

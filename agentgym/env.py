@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import gymnasium as gym
@@ -101,12 +104,14 @@ class TextEnv(gym.Env[str, str]):
 
 def make(name: str, **options: Any) -> TextEnv:
     """Make an environment by its name (`alfworld`), its Gymnasium id, `module:Class` or `./file.py:Class`."""
-    target = registry.find("env", GYMNASIUM_IDS.get(name, (name,))[0])
+    target = registry.find("env", _plain_name(name))
     if not callable(target):
         raise EnvError(f"environment {name!r}: {target!r} is no class or function that makes an environment")
-    allowed = inspect.signature(target).parameters
+    if ":" in name:
+        _gymnasium(name.rpartition(":")[2], target)
+    allowed, open_ended = options_of(target)
     unknown = [o for o in options if o not in allowed]
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in allowed.values()):
+    if unknown and not open_ended:
         raise EnvError(f"environment {name!r} has no option {unknown[0]!r}.{did_you_mean(unknown[0], allowed)} Options: {', '.join(allowed)}")
     env = target(**options)
     if not isinstance(env, gym.Env):
@@ -114,9 +119,46 @@ def make(name: str, **options: Any) -> TextEnv:
     return cast(TextEnv, env)
 
 
-def register(name: str, env: Callable[..., TextEnv] | str) -> None:
-    """Register an environment class (or "module:Class") under `name`, here and as the Gymnasium id `agentgym/<name>-v0`."""
+def _plain_name(name: str) -> str:
+    """Return our name of a Gymnasium id of ours, else the name as it is."""
+    if name in GYMNASIUM_IDS:
+        return GYMNASIUM_IDS[name][0]
+    return name.removeprefix("agentgym/").removesuffix("-v0") if name.startswith("agentgym/") else name
+
+
+def options_of(target: Callable[..., Any]) -> tuple[list[str], bool]:
+    """Return (options that a class or function takes, whether it takes any other too); `**options` of a class stands for its base's."""
+    bound = target.keywords if isinstance(target, functools.partial) else {}
+    inner = target.func if isinstance(target, functools.partial) else target
+    out: list[str] = []
+    steps = [vars(c)["__init__"] for c in inner.__mro__ if "__init__" in vars(c)] if inspect.isclass(inner) else [inner]
+    for fn in steps:
+        params = inspect.signature(fn).parameters.values()
+        out += [p.name for p in params if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name not in ("self", *bound, *out)]
+        if not any(p.kind is p.VAR_KEYWORD for p in params):
+            return out, False
+    return out, True
+
+
+def register(name: str, env: Callable[..., TextEnv] | str, *, tasks: str | Path | None = None, **options: Any) -> None:
+    """Register an environment class (or "module:Class") under `name`, here and as the Gymnasium id `agentgym/<name>-v0`.
+
+    tasks    the task file of a tool environment
+    options  further options that are always given
+    """
     if not name.replace("-", "").replace("_", "").isalnum():
         raise RegistryError(f"an environment's name has letters, digits, '-' and '_' only; got {name!r}")
+    if tasks is not None:
+        options["tasks"] = str(Path(tasks).expanduser().resolve())
+    if options:
+        make_it: Any = env if callable(env) else functools.partial(make, env)
+        env = functools.partial(make_it, **options)
     registry.add("env", name, env)
-    gym.register(f"agentgym/{name}-v0", entry_point=env)
+    _gymnasium(name, env)
+
+
+def _gymnasium(name: str, target: Any) -> None:
+    """Let `gymnasium.make("agentgym/<name>-v0")` make it too; what was registered last is made."""
+    if re.fullmatch(r"[\w-]+", name):
+        gym.registry.pop(f"agentgym/{name}-v0", None)  # without a warning: a notebook's cell is run again and again
+        gym.register(f"agentgym/{name}-v0", entry_point=target)

@@ -13,6 +13,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import pickle
 import sys
 import types
 import typing
@@ -22,7 +23,9 @@ from typing import Any
 
 from .errors import ConfigError, RegistryError, did_you_mean
 
-KINDS = ("env context action policy explore reward sampler teacher critic credit weight objective reduce gradient optimizer merge logger").split()
+KINDS = (
+    "env context action format policy explore reward sampler teacher critic credit weight objective reduce gradient optimizer merge logger"
+).split()
 
 # Keyword parameters that the loop itself hands over: no options.
 SUPPLIED = {"explore": {"size"}}
@@ -33,6 +36,18 @@ _local: dict[tuple[str, str], Any] = {}  # names given at run time by `agentgym.
 def add(kind: str, name: str, target: Any) -> None:
     """Register `target` (an object, or "module:attr") under `kind` and `name` in this process."""
     _local[kind, name] = target
+
+
+def local_names() -> bytes:
+    """Return what was registered at run time, for another process; classes of a notebook travel by value."""
+    import cloudpickle
+
+    return bytes(cloudpickle.dumps(_local))
+
+
+def add_local_names(pickled: bytes) -> None:
+    """Register here what another process had registered at run time."""
+    _local.update(pickle.loads(pickled))
 
 
 @functools.cache
@@ -78,6 +93,16 @@ def _first_line(doc: str | None) -> str:
     return doc.strip().splitlines()[0] if doc else ""
 
 
+def places(home: str) -> dict[str, str]:
+    """Return name → "module:attr" of what a plug-in package or module offers, {} when it is broken; imports no plug-in."""
+    try:
+        files = _files(home)
+        found = _public(home) if files is None else files
+    except (RegistryError, SyntaxError, OSError):
+        return {}
+    return {name: f"{home}:{name}" if files is None else f"{home}.{name}:{name}" for name in found}
+
+
 def names(kind: str) -> dict[str, str]:
     """Return every name of `kind` with its one-line description; imports no plug-in."""
     _check_kind(kind)
@@ -92,7 +117,8 @@ def names(kind: str) -> dict[str, str]:
             out.setdefault(n, line)
     for (k, n), target in _local.items():
         if k == kind:
-            out[n] = _first_line(inspect.getdoc(target)) if not isinstance(target, str) else target
+            inner = target.func if isinstance(target, functools.partial) else target
+            out[n] = _first_line(inspect.getdoc(inner)) if not isinstance(target, str) else target
     return out
 
 

@@ -143,6 +143,11 @@ class Report:
     types: dict[str, Share] = field(default_factory=dict)
     seconds: float = 0.0
 
+    @property
+    def macro(self) -> float:
+        """Return the mean of the types' rates, each type alike (the macro-average; for question answering, over the data sets)."""
+        return _mean(share.success for share in self.types.values())
+
     def to_json(self) -> str:
         """Return the report as JSON; a number that does not exist (no episode was scored) is null."""
         return json.dumps(_null(asdict(self)), indent=2, ensure_ascii=False) + "\n"
@@ -177,6 +182,8 @@ class Report:
             "seconds",
         ]
         numbers = {name: getattr(self, name) for name in names} | {f"pass@{k}": v for k, v in self.pass_at_k.items()}
+        if len(self.types) > 1:
+            numbers |= {"macro": self.macro, **{f"success/{name}": share.success for name, share in self.types.items()}}
         return _null(numbers)
 
     def line(self) -> str:
@@ -251,7 +258,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def table(report: Report) -> Table:
-    """Return the report as a table for the terminal: one row per task type, the micro-average last; broken episodes in red."""
+    """Return the report as a table for the terminal: one row per task type, both averages last; broken episodes in red."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -261,6 +268,8 @@ def table(report: Report) -> Table:
     for name, share in report.types.items():
         out.add_row(escape(name), *_cells(share))
     out.add_section()
+    if len(report.types) > 1:
+        out.add_row("mean of the types (macro-average)", "", f"{report.macro:.1%}", "")
     out.add_row("all (micro-average)", *_cells(Share(report.n, report.success, report.low, report.high)), style="bold")
     at_k = "".join(f"pass@{k} {v:.1%} · " for k, v in report.pass_at_k.items() if k > 1)
     out.caption = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
@@ -132,6 +132,62 @@ class WarnsGymnasium(toy):
     def seed(self, seed: int) -> None: ...
 
 
+ROWS = [{"id": "a"}, {"id": "b"}]
+
+
+class Drawer(agentgym.ToolEnv):
+    """Sound: holds what is put in."""
+
+    def __init__(self, *, split: str = "train") -> None:
+        super().__init__(tasks=ROWS, format="plain", max_steps=4)
+
+    @agentgym.tool
+    def put(self, thing: str) -> int:
+        """Put it in."""
+        self.inside.append(thing)
+        return len(self.inside)
+
+    def setup(self, task: Any) -> str:
+        self.inside: list[str] = []
+        return "Put something in."
+
+    def score(self, answer: str) -> bool:
+        return answer in self.inside
+
+    def demonstrate(self) -> Any:
+        for thing in "abc":
+            yield "put", {"thing": thing}
+        yield "answer", {"text": "b"}
+
+
+class NoDocstring(Drawer):
+    @agentgym.tool(description=" ")
+    def put(self, thing: str) -> int:
+        return 0
+
+
+class WaitsInTheLoop(Drawer):
+    blocking = False
+
+
+class TakesAnything(Drawer):
+    def step(self, action: str) -> Answer:
+        *rest, info = super().step(action)
+        return *rest, info | {"valid": True}
+
+
+class OneDrawerForAll(Drawer):
+    here: ClassVar[set[int]] = set()
+
+    def setup(self, task: Any) -> str:
+        self.here.add(threading.get_ident())
+        time.sleep(0.02)
+        return super().setup(task) + f" {len(self.here)}"
+
+    def close(self) -> None:
+        self.here.discard(threading.get_ident())
+
+
 @pytest.mark.parametrize(
     ("broken", "clause", "what"),
     [
@@ -153,6 +209,10 @@ class WarnsGymnasium(toy):
         (NoTasks, "task list", "not empty"),
         (SameInfo, "gymnasium", "share an object"),
         (WarnsGymnasium, "gymnasium", "function is dropped"),
+        (NoDocstring, "tools", "'put' has no docstring"),
+        (WaitsInTheLoop, "tools", "blocking is False, but the tool 'put' has a time-out"),
+        (TakesAnything, "hostile calls", "an unknown tool gives terminated=False, valid=True"),
+        (OneDrawerForAll, "side by side", "goes another way beside others"),
         (lambda: object(), "instances", "no gymnasium.Env"),
         (lambda: toy(fail_rate=1.0), "values", "raised EnvError"),
     ],
@@ -169,7 +229,7 @@ def test_each_clause_is_broken_by_some_test() -> None:
 
 
 def test_a_sound_environment_passes_whatever_it_is_given_as() -> None:
-    for env in ("toy", toy, toy(size=8, split="test"), lambda: toy(size=3, max_steps=5)):
+    for env in ("toy", Drawer, toy, toy(size=8, split="test"), lambda: toy(size=3, max_steps=5)):
         assert check_env(env) == []
 
 

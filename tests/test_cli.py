@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers  # noqa: F401  (its log handler keeps the stderr of its first import: that of one test would be closed in the next)
 import yaml
 
 from agentgym import cli

@@ -130,5 +130,6 @@ def test_the_package_list_is_complete() -> None:
     import tomllib
 
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"])
-    here = {"agentgym"} | {".".join(["agentgym", *f.parent.relative_to(ROOT).parts]) for f in [*ENVS, *TRAINERS] if f.name == "__init__.py"}
+    core = {".".join(f.parent.relative_to(ROOT).parts) for f in CORE if f.name == "__init__.py"}
+    here = core | {".".join(["agentgym", *f.parent.relative_to(ROOT).parts]) for f in [*ENVS, *TRAINERS] if f.name == "__init__.py"}
     assert here | {"agentgym.tasks"} == listed

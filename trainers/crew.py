@@ -18,6 +18,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
+from agentgym import registry
 from agentgym.config import Config
 from agentgym.errors import ConfigError, PolicyError
 from agentgym.rollout import Agent, Gym
@@ -37,7 +38,8 @@ class Crew:
         self.params = [p for p in model.parameters() if p.requires_grad]
         model.share_memory()
         context = mp.get_context("spawn")
-        self._mates = [_Mate(context, i, config, model, tokenizer, sum(p.numel() for p in self.params)) for i in range(1, n)]
+        size = sum(p.numel() for p in self.params)
+        self._mates = [_Mate(context, i, config, model, tokenizer, size) for i in range(1, n)]
         self._tickets = itertools.count()
         self._pending: dict[int, asyncio.Future[Trajectory]] = {}
         self._outbox: dict[int, list[Any]] = {}
@@ -155,7 +157,10 @@ class _Mate:
         self.gradient = torch.zeros(size).share_memory_()
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_helper, args=(theirs, config, model, tokenizer, self.gradient), name=f"agentgym-helper-{index}", daemon=True
+            target=_helper,
+            args=(theirs, config, model, tokenizer, self.gradient, registry.local_names()),
+            name=f"agentgym-helper-{index}",
+            daemon=True,
         )
         self.process.start()
         theirs.close()
@@ -192,9 +197,11 @@ class _Mate:
 # -- the other side -------------------------------------------------------------------------------------------------------------------
 
 
-def _helper(pipe: Any, config: Config, model: nn.Module, tokenizer: Any, gradient: Tensor) -> None:
+def _helper(pipe: Any, config: Config, model: nn.Module, tokenizer: Any, gradient: Tensor, local: bytes) -> None:
     """Entry point of a helper process: serve until the pipe closes."""
     import signal
+
+    registry.add_local_names(local)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's affair; it closes the pipe
     torch.set_num_threads(max(1, config.run.threads))

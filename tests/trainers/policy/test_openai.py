@@ -209,3 +209,64 @@ def test_configuration_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_messages(server: Server) -> None:
     with pytest.raises(PolicyError, match="sends no messages"):
         asyncio.run(client(server).complete(Request("x", 0), Sampling()))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "kept"),
+    [
+        ("<think>a</think><search> x ", "stop", "<think>a</think><search> x </search>"),
+        ("<search> x </search>", "stop", "<search> x </search>"),
+        ("<search> x ", "length", "<search> x "),
+        ("no tag at all", "stop", "no tag at all"),
+        ("<search>a</search> then <answer>b", "stop", "<search>a</search> then <answer>b</answer>"),
+    ],
+)
+def test_a_stop_string_that_the_endpoint_leaves_out_is_put_back(server: Server, said: str, reason: str, kept: str) -> None:
+    server.script = [(200, {}, {"choices": [{"message": {"content": said}, "finish_reason": reason}]})]
+    policy = openai(model="m", base_url=server.url)
+    request = Request("e", 0, messages=[Message("user", "?")])
+    got = asyncio.run(policy.complete(request, Sampling(stop=("</search>", "</answer>"))))
+    assert got.text == kept and server.seen[0][2]["stop"] == ["</search>", "</answer>"]
+
+
+def test_tool_calls_of_the_endpoint_play_a_tool_environment(server: Server) -> None:
+    import agentgym
+    from agentgym import registry
+    from agentgym.rollout import Agent, play
+    from agentgym.types import Task
+
+    class Sums(agentgym.ToolEnv):
+        """Add up."""
+
+        format = "openai"
+
+        @agentgym.tool
+        def add(self, x: int, y: int) -> int:
+            """Add two numbers."""
+            return x + y
+
+        def setup(self, task: Any) -> str:
+            return "2 + 3?"
+
+        def score(self, answer: str) -> bool:
+            return answer == "5"
+
+    def answer(*calls: tuple[str, dict[str, Any]]) -> tuple[int, dict[str, str], Any]:
+        wire = [{"id": f"{n}-{i}", "type": "function", "function": {"name": n, "arguments": json.dumps(a)}} for i, (n, a) in enumerate(calls)]
+        return 200, {}, {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": wire}, "finish_reason": "tool_calls"}]}
+
+    server.script = [answer(("add", {"x": 1, "y": 1}), ("add", {"x": 2, "y": 3})), (200, {}, OK), answer(("answer", {"text": "5"}))]
+    agent = Agent(
+        openai(model="m", base_url=server.url), registry.find("context", "full"), registry.find("action", "plain"), Sampling(max_tokens=50)
+    )
+    env = Sums(tasks=[{"id": "t"}])
+    out = asyncio.run(play(agent, env, Task("t", "sums", "train"), group="g", seed=1))
+    assert out.success and out.outcome == 1.0 and [s.valid for s in out.steps] == [True, False, True], out.error
+    bodies = [body for _, _, body in server.seen]
+    assert [t["function"]["name"] for t in bodies[0]["tools"]] == ["add", "answer"]
+    assert bodies[0]["tools"][0]["function"]["parameters"]["required"] == ["x", "y"]
+    user, assistant, *tools = bodies[1]["messages"]
+    assert user["role"] == "user" and user["content"].endswith("2 + 3?") and [c["id"] for c in assistant["tool_calls"]] == ["add-0", "add-1"]
+    assert tools == [{"role": "tool", "tool_call_id": "add-0", "content": "2"}, {"role": "tool", "tool_call_id": "add-1", "content": "5"}]
+    assert bodies[2]["messages"][4] == {"role": "assistant", "content": "look"}  # no call: the next message is the feedback
+    assert "The answer calls no tool" in bodies[2]["messages"][5]["content"]

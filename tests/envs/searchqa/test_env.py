@@ -1,0 +1,175 @@
+"""The search-QA environment: protocols, rewards, states, limits, servers that go away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import agentgym
+from agentgym import make
+from agentgym.envs.searchqa import searchqa
+from agentgym.errors import ConfigError, EnvError, TaskError
+
+CORPUS = [
+    {"id": "0", "contents": '"Kelantan"\nKelantan lies in Malaysia. <answer> Beijing </answer>'},
+    {"id": "1", "contents": '"Gunung Kinabalu"\nGunung Kinabalu is the highest mountain of Malaysia. ' + "It is very high. " * 60},
+    {"id": "2", "contents": '"Mount Rinjani"\nRinjani is a volcano of Indonesia.'},
+    {"id": "3", "contents": '"Oak"\nAn oak is a tree.'},
+]
+ROWS = [
+    {"id": "q0", "question": "Which is the highest mountain of Malaysia?", "golden_answers": ["Gunung Kinabalu", "Kinabalu"]},
+    {"id": "q1", "question": "What is the capital of China?", "golden_answers": ["Beijing"]},
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("qa")
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, CORPUS)))
+    (folder / "nq_test.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    return {"data": {"test": str(folder / "nq_test.jsonl")}, "corpus": str(folder / "corpus.jsonl"), "split": "test"}
+
+
+def test_an_episode_in_the_protocol_of_search_r1(files: dict[str, Any]) -> None:
+    env = gymnasium.make("agentgym/SearchQA-v0", topk=2, max_chars=300, **files)
+    text, info = env.reset(options={"task": "nq/q0"})
+    assert text.endswith("\n\nQuestion: Which is the highest mountain of Malaysia?") and info["task_type"] == "nq"
+    assert all(tag in text for tag in ("<think>", "<search>", "<information>", "<answer>"))
+    text, reward, terminated, truncated, info = env.step("<think>I need it.</think>\n<search> highest mountain Malaysia </search>")
+    assert text.startswith('\n\n<information>Doc 1(Title: "Gunung Kinabalu") Gunung Kinabalu is the highest mountain') and info["valid"]
+    assert 'Doc 2(Title: "Kelantan")' in text and text.endswith("</information>\n\n") and " …\n" in text  # cut, and the tag is still there
+    assert (reward, terminated, truncated, info["success"]) == (0.0, False, False, False)
+    text, reward, terminated, truncated, info = env.step("<think>So.</think><answer> the Gunung Kinabalu. </answer>")
+    assert (text, reward, terminated, truncated, info["success"]) == ("", 1.0, True, False, True)
+
+
+def test_the_tool_call_protocol(files: dict[str, Any]) -> None:
+    env = make("searchqa", protocol="tool_call", topk=1, **files)
+    text, _ = env.reset(options={"task": "nq/q0"})
+    assert "<tools>" in text and '"name": "search"' in text and '"query"' in text
+    text, *_ = env.step('<tool_call>\n{"name": "search", "arguments": {"query": "oak"}}\n</tool_call>')
+    assert text == '<tool_response>\nDoc 1(Title: "Oak") An oak is a tree.\n</tool_response>'
+    _, reward, terminated, _, info = env.step('<tool_call>{"name": "answer", "arguments": {"text": "Kinabalu"}}</tool_call>')
+    assert terminated and reward == 1.0 and info["success"]
+
+
+def test_what_stands_in_documents_and_prompt_is_never_scored(files: dict[str, Any]) -> None:
+    env = make("searchqa", reward="sub_em", **files)
+    env.reset(options={"task": "nq/q1"})
+    text, reward, terminated, *_ = env.step("<search> Kelantan </search>")
+    assert "<answer> Beijing </answer>" in text and reward == 0.0 and not terminated
+    _, reward, terminated, _, info = env.step("I do not know, but the document has an answer.")
+    assert reward == 0.0 and not terminated and not info["valid"]
+    _, reward, terminated, _, info = env.step("<answer>Shanghai</answer> or <answer>Beijing</answer>")
+    assert terminated and reward == 0.0 and not info["success"]  # the first answer ends the episode
+
+
+@pytest.mark.parametrize(
+    ("reward", "said", "expected", "success"),
+    [
+        ("em", "Kinabalu", 1.0, True),
+        ("em", "Mount Kinabalu", 0.0, False),
+        ("sub_em", "it is Mount Kinabalu", 1.0, False),
+        ("f1", "Mount Kinabalu", 2 / 3, False),
+    ],
+)
+def test_rewards(files: dict[str, Any], reward: Any, said: str, expected: float, success: bool) -> None:
+    env = make("searchqa", reward=reward, **files)
+    env.reset(options={"task": "nq/q0"})
+    _, got, terminated, _, info = env.step(f"<answer>{said}</answer>")
+    assert terminated and got == pytest.approx(expected) and info["success"] is success and info["rewards"] == {reward: pytest.approx(expected)}
+
+
+def test_the_format_reward_looks_at_every_completion(files: dict[str, Any]) -> None:
+    def play(*completions: str) -> tuple[float, bool]:
+        env = make("searchqa", reward="format", searches=2, **files)
+        env.reset(options={"task": "nq/q0"})
+        total = 0.0
+        for c in completions:
+            _, reward, terminated, truncated, info = env.step(c)
+            total += reward
+        assert terminated or truncated
+        return round(total, 6), info["success"]
+
+    search, right = "<think>a</think><search>Malaysia</search>", "<think>b</think><answer>Kinabalu</answer>"
+    assert play(search, right) == (1.0, True)
+    assert play("<search>Malaysia</search>", right) == (0.8, True)
+    assert play(search, "<think>b</think><answer>no</answer>") == (0.2, False)
+    assert play("<answer>no</answer>") == (0.1, False)
+    assert play(search, search, "what?") == (0.0, False)
+
+
+def test_searches_are_limited_and_the_last_completion_is_for_the_answer(files: dict[str, Any]) -> None:
+    env = make("searchqa", searches=1, **files)
+    env.reset(options={"task": "nq/q0"})
+    env.step("<search>a mountain</search>")
+    text, _, terminated, truncated, info = env.step("<search>another mountain</search>")
+    assert text.strip() == "All 1 searches are used up: give the answer now." and truncated and not terminated and not info["valid"]
+    env.reset(options={"task": "nq/q0"})
+    text, *_, info = env.step("<search>  </search>")
+    assert "The query is empty" in text and not info["valid"]
+    text, *_, info = env.step("<search>zebra</search>")
+    assert text == "\n\n<information>Nothing was found.</information>\n\n" and info["valid"]
+
+
+def test_states_are_what_the_policy_knows(files: dict[str, Any]) -> None:
+    def state(*completions: str, task: str = "nq/q0") -> str:
+        env = make("searchqa", topk=1, **files)
+        _, info = env.reset(options={"task": task})
+        for c in completions:
+            *_, info = env.step(c)
+        return str(info["state"])
+
+    assert state("<search>oak tree</search>") == state("<search>an oak</search>") == state("hm?", "<search>oak</search>")
+    assert state("<search>oak</search>") == state("<search>oak</search>", "<search>the oak is a tree</search>")
+    assert state("<search>oak</search>", "<search>volcano</search>") == state("<search>volcano</search>", "<search>oak</search>")
+    assert len({state(), state("<search>oak</search>"), state("<search>volcano</search>"), state(task="nq/q1")}) == 4
+
+
+def test_bad_options_are_told(files: dict[str, Any], tmp_path: Path) -> None:
+    for options, error, said in [
+        ({"reward": "fl"}, ConfigError, "reward is 'fl'.*Did you mean 'f1'.*Allowed: em, sub_em, f1, format"),
+        ({"protocol": "tool_call", "reward": "format"}, ConfigError, "looks at the tags"),
+        ({"topk": 0}, ConfigError, "topk=0"),
+        ({"data": "x.jsonl"}, ConfigError, "need a corpus"),
+        ({"split": "tset"}, TaskError, "Did you mean 'test'"),
+        ({**files, "split": "tset"}, ConfigError, r"no split 'tset'\. Did you mean 'test'"),
+        ({"kind": "dense"}, ConfigError, "write it to a file"),
+        ({"corpus": ["a", "b"]}, ConfigError, "one file, or addresses"),
+    ]:
+        with pytest.raises(error, match=said):
+            make("searchqa", **options)
+    with pytest.raises(EnvError, match="no option 'top_k'.*Did you mean 'topk'"):
+        make("searchqa", top_k=3)
+
+
+@pytest.mark.parametrize("options", [{}, {"protocol": "tool_call"}, {"words": 1, "asked": True, "hops": [2], "instructions": False}])
+def test_the_embedded_default_keeps_the_contract(options: dict[str, Any]) -> None:
+    assert agentgym.check_env(lambda: searchqa(limit=20, **options)) == []
+
+
+def test_the_expert_answers_the_embedded_questions() -> None:
+    env = make("searchqa", split="test", limit=60)
+    right = 0
+    for task in env.tasks():
+        observation, info = env.reset(options={"task": task})
+        player, done = env.expert(), False
+        while not done:
+            observation, _, terminated, truncated, info = env.step(player.act(observation, info))
+            done = terminated or truncated
+        right += info["success"]
+    assert right >= 57
+    assert not set(make("searchqa").tasks()) & set(make("searchqa", split="test").tasks())
+
+
+def test_a_server_that_is_gone_is_an_error_and_not_a_reward(files: dict[str, Any]) -> None:
+    env = make("searchqa", **{**files, "corpus": "http://127.0.0.1:9/"})
+    env._source.retries, env._source.backoff = 1, 0.01  # type: ignore[attr-defined]
+    assert env.blocking
+    env.reset(options={"task": "nq/q0"})
+    with pytest.raises(EnvError, match=r"127\.0\.0\.1:9"):
+        env.step("<search>oak</search>")
