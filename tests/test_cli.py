@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -60,7 +61,7 @@ def test_help_needs_nothing_heavy() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     found = re.search(r"HEAVY (\[.*\]) ([\d.]+)", out)
     assert found and found[1] == "[]" and float(found[2]) < 2  # the goal is 0.5 s; this machine may be busy
-    assert all(f"  {c} " in out for c in ("run", "resume", "eval", "compare", "check", "list"))
+    assert all(f"  {c} " in out for c in ("run", "resume", "eval", "compare", "check", "play", "init", "serve", "list"))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,14 @@ def test_help_needs_nothing_heavy() -> None:
         (["compare", "a", "b"], 1, r"error: a holds no evaluation"),
         (["list", "credits"], 1, r"there is no plug-in kind 'credits'\. Did you mean 'credit'"),
         (["check", "toy", "--oracle", "3"], 1, r"--oracle is for alfworld"),
+        (["init"], 2, r"Usage: agentgym init"),
+        (["init", "env", "a b"], 1, r"error: an environment's name has letters.*got 'a b'"),
+        (["init", "evn", "a"], 2, r"error: No such command 'evn'"),
+        (["play", "toi"], 1, r"no env named 'toi'\. Did you mean 'toy'"),
+        (["play", "toy", "sise=3"], 1, r"no option 'sise'\. Did you mean 'size'"),
+        (["play", "toy", "size"], 1, r"'size': an option of the environment is written name=value"),
+        (["play", "toy", "--task", "6:9-9-9"], 1, r"there is no task '6:9-9-9'"),
+        (["serve", "search", "--corpus", "nothere.jsonl"], 1, r"error: .*nothere\.jsonl"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(run: Run, task: str, args: list[str], code: int, message: str) -> None:
@@ -222,3 +231,22 @@ def test_a_full_disk(run: Run, task: str, monkeypatch: pytest.MonkeyPatch) -> No
         code, _, err = run("run", task, "run.dir=a")
     assert code == 1 and err.startswith("error: the disk is full (x). Free some space first.") and "agentgym resume a" in err
     assert run("resume", "a")[0] == 0
+
+
+def test_a_person_plays(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("frobnicate\n:help\n\n\n\n\n\n\n\n\n\n\n\n\n"))
+    code, out, _ = run("play", "toy", "size=4", "split=test", "--seed", "3")
+    assert code == 0 and "Nothing happens." in out and "the action was not accepted" in out and "Succeeded after" in out
+    assert all(word in out for word in ("state", "actions", "go left", "reward", "seed 3"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert run("play", "toy", "--seed", "3")[0] == 0  # the end of the input ends the game
+
+
+def test_init_says_what_to_do_next(run: Run) -> None:
+    code, out, _ = run("init", "env", "drawers")
+    assert code == 0 and "agentgym check drawers/drawers.py:Drawers" in out and Path("drawers/test_drawers.py").is_file()
+
+
+def test_list_shows_every_kind(run: Run) -> None:
+    code, out, _ = run("list")
+    assert code == 0 and all(f"  {name} " in out for name in ("searchqa", "alfworld", "hermes", "tags", "gigpo", "clip", "window", "hf"))

@@ -83,6 +83,6 @@ def test_every_file_that_the_readme_names_exists() -> None:
 def test_every_command_of_the_readme_is_a_command() -> None:
     from agentgym.cli import app
 
-    known = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback}
+    known = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback} | {g.name for g in app.registered_groups}
     used = set(re.findall(r"agentgym (\w+) ", "\n".join(blocks("sh"))))
     assert used <= known

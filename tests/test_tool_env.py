@@ -230,7 +230,7 @@ def test_tasks_from_files_lists_and_methods(tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(DataError, match=error):
             Sums(tasks=file)
-    with pytest.raises(DataError, match="the task file .* does not exist"):
+    with pytest.raises(DataError, match=r"the task file .* does not exist"):
         Sums(tasks=tmp_path / "no.jsonl")
     with pytest.raises(ConfigError, match="Sums has no tasks: give tasks=FILE"):
         Sums(tasks=None)
@@ -269,7 +269,9 @@ def test_register_with_a_task_file_everywhere(tmp_path: Path) -> None:
 
 
 def test_a_bare_path_gets_a_gymnasium_id_too(tmp_path: Path) -> None:
-    (tmp_path / "lamp.py").write_text("import agentgym\n\nclass Dim(agentgym.ToolEnv):\n    task_file = 'lamp.jsonl'\n    def setup(self, task): return 'x'\n")
+    (tmp_path / "lamp.py").write_text(
+        "import agentgym\n\nclass Dim(agentgym.ToolEnv):\n    task_file = 'lamp.jsonl'\n    def setup(self, task): return 'x'\n"
+    )
     (tmp_path / "lamp.jsonl").write_text('{"id": "one"}\n')
     assert agentgym.make(f"{tmp_path}/lamp.py:Dim").tasks() == ["one"]
     assert gymnasium.make("agentgym/Dim-v0").unwrapped.tasks() == ["one"]  # type: ignore[attr-defined]

@@ -25,7 +25,9 @@ class Place(BaseModel):
 
 
 @agentgym.tool
-def find(query: str, topk: int = 3, kind: Literal["web", "wiki"] = "wiki", near: Annotated[Place | None, Field(description="where")] = None) -> list[str]:
+def find(
+    query: str, topk: int = 3, kind: Literal["web", "wiki"] = "wiki", near: Annotated[Place | None, Field(description="where")] = None
+) -> list[str]:
     """Find documents.
 
     They come best first.
@@ -78,7 +80,7 @@ def test_a_signature_that_a_model_cannot_call_is_refused() -> None:
     def starred(*a: int) -> None: ...
     def keywords(**a: int) -> None: ...
 
-    for fn, what in [(untyped, '`a`'), (starred, r'\*a'), (keywords, r"\*\*a")]:
+    for fn, what in [(untyped, "`a`"), (starred, r"\*a"), (keywords, r"\*\*a")]:
         with pytest.raises(ConfigError, match=what):
             _ = Tool(fn).spec
     with pytest.raises(ConfigError, match="letters, digits"):

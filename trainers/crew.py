@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import pickle
+import sys
 import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,7 @@ class Crew:
         """Wait for the helpers, add their gradients to this process's, and return what they measured."""
         meters = []
         for mate in self._mates:
+            mate.wait("its share of a gradient")
             meters.append(mate.receive())
             for p, g in zip(self.params, mate.gradient.split([p.numel() for p in self.params]), strict=True):
                 p.grad = g.view_as(p).clone() if p.grad is None else p.grad.add_(g.view_as(p))
@@ -170,6 +172,15 @@ class _Mate:
             self.pipe.send_bytes(pickle.dumps((kind, payload), protocol=5))
         except OSError as e:
             raise self._dead() from e
+
+    def wait(self, what: str, every: float = 60.0) -> None:
+        """Wait until there is an answer; one that takes long is said, so that a stuck helper is no silent hang."""
+        waited = 0.0
+        while not self.pipe.poll(every):  # the end of a dead one's pipe counts as an answer
+            waited += every
+            print(
+                f"{self.process.name} has worked on {what} for {waited:g} s and is alive; waiting (Ctrl-C ends the run)", file=sys.stderr, flush=True
+            )
 
     def receive(self) -> Any:
         try:

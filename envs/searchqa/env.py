@@ -76,7 +76,8 @@ class SearchQAEnv(agentgym.ToolEnv):
         instructions: bool | str = True,
         format: str | Mapping[str, Any] | None = None,
     ) -> None:
-        for name, value, allowed in (("reward", reward, get_args(Reward)), ("protocol", protocol, get_args(Protocol)), ("kind", kind, ("bm25", "dense"))):
+        choices = (("reward", reward, get_args(Reward)), ("protocol", protocol, get_args(Protocol)), ("kind", kind, ("bm25", "dense")))
+        for name, value, allowed in choices:
             if value not in allowed:
                 raise ConfigError(f"searchqa: {name} is {value!r}.{did_you_mean(str(value), allowed)} Allowed: {', '.join(allowed)}")
         if reward == "format" and protocol != "tags":

@@ -7,31 +7,32 @@ index = Index.open("wiki.jsonl")
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import sys
+import threading
 import time
 import warnings
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import orjson
 
 from agentgym.cache import atomic_folder, cache_dir
 from agentgym.errors import ConfigError, DataError, did_you_mean
 
-from .build import Parameters, build
 from .corpus import Document, Hit, digest, read, shown
-from .postings import Counted, Postings, Span
-from .store import Texts
-from .terms import Stems, words
+from .store import Stored, written
+from .terms import tokenizer
 
 __all__ = ["Document", "Hit", "Index", "Retriever", "open_retriever"]
 
-_FORMAT = "bm25-2"  # part of the key: raise it when the files or the analysis of text change
-_WORDS_KEPT = 1 << 18
+_FORMAT = "bm25s-1"  # part of the key: raise it when the files or the analysis of text change
+_WORDS_KEPT = 1 << 18  # words of queries whose terms are remembered
+Array = np.ndarray[Any, Any]
 
 
 class Retriever(Protocol):
@@ -47,20 +48,25 @@ class Retriever(Protocol):
 
 
 class Index:
-    """A BM25 index in a folder. Pickles as its path; may be used by several threads."""
+    """A BM25 index in a folder, by bm25s (Lucene's formula). Pickles as its path; may be used by several threads.
+
+    w(t, d) = idf(t) · tf / (tf + k1 (1 − b + b |d| / avgdl)),  idf(t) = ln(1 + (N − df + ½) / (df + ½));  a score is the sum over the query's terms
+    """
 
     def __init__(self, folder: Path | str) -> None:
         """Map the index that lies in `folder`. Raises ValueError or OSError when it is not whole."""
+        import bm25s
+
         self.folder = Path(folder)
-        self.meta: dict[str, Any] = json.loads((self.folder / "meta.json").read_bytes())
-        for name, size in self.meta["sizes"].items():
-            if (self.folder / name).stat().st_size != size:
-                raise ValueError(f"{name} has not the {size} bytes that it had")
-        self.documents = Texts(self.folder / "documents")
-        self._terms = Texts(self.folder / "terms")
-        self._postings = Postings(self.folder, len(self.documents))
-        self._stems = Stems()
-        self._spans: dict[str, Span | None] = {}
+        self.documents = Stored(self.folder / "documents.arrow")
+        self._bm25 = bm25s.BM25.load(self.folder, mmap=True, show_progress=False)
+        # The same mapped arrays, without the subclass `memmap`, which makes every slice slow.
+        self._bm25.scores = {k: np.asarray(v) if isinstance(v, np.ndarray) else v for k, v in self._bm25.scores.items()}
+        if self._bm25.scores["num_docs"] != len(self.documents):
+            raise ValueError(f"{len(self.documents)} documents where {self._bm25.scores['num_docs']} were indexed")
+        self._words = tokenizer()
+        self._words.stem_to_sid = self._bm25.vocab_dict
+        self._lock = threading.Lock()
 
     @classmethod
     def open(cls, corpus: Path | str, *, cache: Path | None = None, progress: bool = True, k1: float = 0.9, b: float = 0.4) -> Index:
@@ -80,7 +86,7 @@ class Index:
             if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
                 raise DataError(f"the corpus {path} was changed while it was read; try again when it is complete")
 
-        return cls._kept(str(path), sha, documents(), cache, progress, Parameters(k1, b))
+        return cls._kept(str(path), sha, documents(), cache, progress, k1, b)
 
     @classmethod
     def from_documents(
@@ -106,30 +112,29 @@ class Index:
                     if number % 1000 == 0:
                         advance(1000)
 
-        return cls._kept(name, sha.hexdigest(), each(), cache, progress, Parameters(k1, b))
+        return cls._kept(name, sha.hexdigest(), each(), cache, progress, k1, b)
 
     @classmethod
-    def _kept(cls, name: str, sha: str, documents: Iterable[Document], cache: Path | None, progress: bool, parameters: Parameters) -> Index:
-        key = hashlib.sha256(f"{sha} {_FORMAT} {parameters}".encode()).hexdigest()[:32]
+    def _kept(cls, name: str, sha: str, documents: Iterable[Document], cache: Path | None, progress: bool, k1: float, b: float) -> Index:
+        key = hashlib.sha256(f"{sha} {_FORMAT} {k1} {b}".encode()).hexdigest()[:32]
         folder = (cache or cache_dir() / "searchqa") / key
         if folder.exists():
             try:
                 return cls(folder)
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+            except (OSError, ValueError, KeyError, TypeError) as e:
                 warnings.warn(f"the index {folder} cannot be used ({e}); building it again", stacklevel=3)
                 shutil.rmtree(folder, ignore_errors=True)
         start = time.monotonic()
         try:
             with atomic_folder(folder) as new:
-                meta = build(documents, new, parameters)
+                _build(name, documents, new, progress, k1, b)
         except OSError as e:
             raise DataError(f"cannot write the index of {name} to {folder.parent}: {e}; set AGENTGYM_CACHE to a folder with space") from e
-        except DataError as e:
-            raise DataError(f"{e} (corpus {name})" if name not in str(e) else str(e)) from e
+        index = cls(folder)
         if progress and (seconds := time.monotonic() - start) > 2:
-            size = sum(meta["sizes"].values()) / 1e6
-            print(f"{name}: {meta['documents']:,} documents indexed in {seconds:.0f} s, {size:,.0f} MB in {folder}", file=sys.stderr, flush=True)
-        return cls(folder)
+            size = sum(f.stat().st_size for f in folder.iterdir()) / 1e6
+            print(f"{name}: {len(index):,} documents indexed in {seconds:.0f} s, {size:,.0f} MB in {folder}", file=sys.stderr, flush=True)
+        return index
 
     def __reduce__(self) -> tuple[type[Index], tuple[Path]]:
         return type(self), (self.folder,)
@@ -139,7 +144,7 @@ class Index:
 
     def document(self, row: int) -> Document:
         """Return one document by its place in the corpus."""
-        return Document(**orjson.loads(self.documents[row]))
+        return self.documents[row]
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """Return for each query the `topk` documents of the highest scores, which are > 0; equal scores in the order of the corpus."""
@@ -147,31 +152,66 @@ class Index:
             raise TypeError(f"search takes a list of queries; got the text {queries[:80]!r}: put it into a list")
         if topk < 1:
             raise ValueError(f"topk is {topk}; expected at least 1")
-        return [[Hit(self.document(row), score) for row, score in self.rank(query, topk)] for query in queries]
+        with self._lock:  # the tokenizer remembers words, and its stemmer has a buffer
+            if len(self._words.word_to_stem) > _WORDS_KEPT:
+                self._words.word_to_stem, self._words.word_to_id = {}, {}
+            asked = list(self._words.streaming_tokenize(queries, update_vocab=False, allow_empty=False))
+        found = [_best(self._bm25.get_scores_from_ids(terms), topk) if terms else [] for terms in asked]
+        return [[Hit(self.documents[row], score) for row, score in best] for best in found]
 
-    def rank(self, query: str, topk: int) -> list[tuple[int, float]]:
-        """Return (place in the corpus, score) of the best documents of one query."""
-        times: dict[Span, int] = {}
-        for word in words(query):
-            found = self._spans[word] if word in self._spans else self._look_up(word)
-            if found is not None:
-                times[found] = times.get(found, 0) + 1
-        if not times:
-            return []
-        rows, scores = self._postings.best([Counted(span, n) for span, n in times.items()], topk)
-        return list(zip(rows.tolist(), scores.tolist(), strict=True))
 
-    def _look_up(self, word: str) -> Span | None:
-        term = self._stems.term(word)
-        found = None
-        if term is not None:
-            key = term.encode()
-            i = bisect_left(self._terms, key)
-            if i < len(self._terms) and self._terms[i] == key:
-                found = self._postings.span(i)
-        if len(self._spans) < _WORDS_KEPT and len(word) < 64:
-            self._spans[word] = found
-        return found
+def _best(scores: Array, topk: int) -> list[tuple[int, float]]:
+    """Return (row, score) of the highest scores. bm25s' own choice sorts all rows, and of equal ones keeps whichever it likes."""
+    rows = (scores > 0).nonzero()[0]
+    scores = scores[rows]
+    if len(rows) > topk:
+        keep = scores >= np.partition(scores, -topk)[-topk]
+        rows, scores = rows[keep], scores[keep]
+    order = np.argsort(-scores, kind="stable")[:topk]
+    return list(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
+
+
+def _build(name: str, documents: Iterable[Document], folder: Path, progress: bool, k1: float, b: float) -> None:
+    """Write an index into an empty folder. Raises DataError where there is nothing to search in."""
+    import bm25s
+
+    words, corpus = tokenizer(), _Corpus(f"{name}: weighing terms", progress)
+    for some in written(documents, folder / "documents.arrow"):
+        corpus.add(words.streaming_tokenize([d.contents for d in some], allow_empty=False))
+    if not words.stem_to_sid:
+        raise DataError(f"there is no document to search in (corpus {name})")
+    corpus.vocab = words.stem_to_sid
+    bm25 = bm25s.BM25(method="lucene", k1=k1, b=b)
+    bm25.index(corpus, create_empty_token=False, show_progress=False)
+    bm25.save(folder, show_progress=False)
+
+
+class _Corpus:
+    """Terms by document as bm25s reads them (`ids`, `vocab`), four bytes each; lists of lists would take twice the memory."""
+
+    def __init__(self, what: str, progress: bool) -> None:
+        self._what, self._progress = what, progress
+        self._terms, self._ends = array("i"), array("q", [0])
+        self.vocab: dict[str, int] = {}
+
+    def add(self, documents: Iterable[list[int]]) -> None:
+        for terms in documents:
+            self._terms.extend(terms)
+            self._ends.append(len(self._terms))
+
+    @property
+    def ids(self) -> _Corpus:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[array[int]]:
+        with shown(self._what, len(self), self._progress) as advance:
+            for number, (start, end) in enumerate(pairwise(self._ends)):
+                yield self._terms[start:end]
+                if number % 1000 == 999:
+                    advance(1000)
 
 
 def open_retriever(corpus: str, kind: str = "bm25", *, model: str | None = None, cache: Path | None = None) -> Retriever:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -223,3 +224,24 @@ def running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_a_helper_that_is_stuck_is_said(crewed: tuple[Config, Any, Any, Crew], capfd: pytest.CaptureFixture[str]) -> None:
+    mate = crewed[3]._mates[0]
+    assert mate.process.pid is not None
+    os.kill(mate.process.pid, signal.SIGSTOP)
+    waiting = threading.Thread(target=mate.wait, args=("a gradient",), kwargs={"every": 0.05}, daemon=True)
+    waiting.start()
+    said = ""
+    for _ in range(200):
+        said += capfd.readouterr().err
+        if "agentgym-helper-1 has worked on a gradient for 0.1 s and is alive" in said:
+            break
+        time.sleep(0.02)
+    else:
+        raise AssertionError(said)
+    os.kill(mate.process.pid, signal.SIGKILL)
+    waiting.join(10)
+    assert not waiting.is_alive()
+    with pytest.raises(PolicyError, match="died"):
+        mate.receive()

@@ -143,7 +143,7 @@ def test_bad_options_are_told(files: dict[str, Any], tmp_path: Path) -> None:
     ]:
         with pytest.raises(error, match=said):
             make("searchqa", **options)
-    with pytest.raises(EnvError, match="no option 'top_k'.*Did you mean 'topk'"):
+    with pytest.raises(EnvError, match=r"no option 'top_k'.*Did you mean 'topk'"):
         make("searchqa", top_k=3)
 
 

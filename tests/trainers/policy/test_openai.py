@@ -256,9 +256,7 @@ def test_tool_calls_of_the_endpoint_play_a_tool_environment(server: Server) -> N
         return 200, {}, {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": wire}, "finish_reason": "tool_calls"}]}
 
     server.script = [answer(("add", {"x": 1, "y": 1}), ("add", {"x": 2, "y": 3})), (200, {}, OK), answer(("answer", {"text": "5"}))]
-    agent = Agent(
-        openai(model="m", base_url=server.url), registry.find("context", "full"), registry.find("action", "plain"), Sampling(max_tokens=50)
-    )
+    agent = Agent(openai(model="m", base_url=server.url), registry.find("context", "full"), registry.find("action", "plain"), Sampling(max_tokens=50))
     env = Sums(tasks=[{"id": "t"}])
     out = asyncio.run(play(agent, env, Task("t", "sums", "train"), group="g", seed=1))
     assert out.success and out.outcome == 1.0 and [s.valid for s in out.steps] == [True, False, True], out.error
