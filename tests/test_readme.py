@@ -60,15 +60,17 @@ def test_your_method_trains(folder: Path) -> None:
 
 
 def test_your_environment_passes_its_check_and_trains(folder: Path) -> None:
-    checked = agentgym(folder, *command_with("check ./guess.py"))
+    checked = agentgym(folder, *command_with("check ./calculator.py"))
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    trained = agentgym(folder, *command_with("env=./guess.py"), *SMALL, "run.dir=guess")
+    played = agentgym(folder, *command_with("play ./calculator.py"))
+    assert played.returncode == 0 and "What is (" in played.stdout, played.stdout + played.stderr
+    trained = agentgym(folder, *command_with("env=./calculator.py"), *SMALL, "run.dir=calculator")
     assert trained.returncode == 0, trained.stderr + trained.stdout
-    assert (folder / "guess" / "summary.json").exists()
+    assert (folder / "calculator" / "summary.json").exists()
 
 
 def test_environment_is_as_short_as_it_says() -> None:
-    (block,) = [b for b in blocks("python") if "class Guess" in b]
+    (block,) = [b for b in blocks("python") if "class Calculator" in b]
     lines = [x for x in block.splitlines() if x.strip() and not x.strip().startswith(("#", '"""', "from "))]
     assert len(lines) <= 25
 

@@ -19,12 +19,11 @@ from . import data as loaders
 from . import factbook, scoring
 from .client import Client, Dialect
 from .corpus import Hit
-from .index import Index, Retriever, open_retriever
+from .index import FACTBOOK, Index, Retriever, open_retriever
 from .solver import Solver
 
 Reward = Literal["em", "sub_em", "f1", "format"]
 Protocol = Literal["tags", "tool_call"]
-FACTBOOK = "factbook"
 MANY = 100_000  # documents above which a search takes long enough to deserve a thread of its own
 
 PROMPT = """Answer the question below. Reason inside <think> and </think> whenever you have learned something new. If you miss a fact, write \

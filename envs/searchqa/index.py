@@ -24,12 +24,14 @@ import orjson
 from agentgym.cache import atomic_folder, cache_dir
 from agentgym.errors import ConfigError, DataError, did_you_mean
 
+from . import factbook
 from .corpus import Document, Hit, digest, read, shown
 from .store import Stored, written
 from .terms import tokenizer
 
 __all__ = ["Document", "Hit", "Index", "Retriever", "open_retriever"]
 
+FACTBOOK = "factbook"
 _FORMAT = "bm25s-1"  # part of the key: raise it when the files or the analysis of text change
 _WORDS_KEPT = 1 << 18  # words of queries whose terms are remembered
 Array = np.ndarray[Any, Any]
@@ -55,6 +57,7 @@ class Index:
 
     def __init__(self, folder: Path | str) -> None:
         """Map the index that lies in `folder`. Raises ValueError or OSError when it is not whole."""
+        self._words = tokenizer()  # says which packages are missing
         import bm25s
 
         self.folder = Path(folder)
@@ -64,7 +67,6 @@ class Index:
         self._bm25.scores = {k: np.asarray(v) if isinstance(v, np.ndarray) else v for k, v in self._bm25.scores.items()}
         if self._bm25.scores["num_docs"] != len(self.documents):
             raise ValueError(f"{len(self.documents)} documents where {self._bm25.scores['num_docs']} were indexed")
-        self._words = tokenizer()
         self._words.stem_to_sid = self._bm25.vocab_dict
         self._lock = threading.Lock()
 
@@ -121,7 +123,7 @@ class Index:
         if folder.exists():
             try:
                 return cls(folder)
-            except (OSError, ValueError, KeyError, TypeError) as e:
+            except (OSError, ValueError, KeyError, TypeError, EOFError) as e:
                 warnings.warn(f"the index {folder} cannot be used ({e}); building it again", stacklevel=3)
                 shutil.rmtree(folder, ignore_errors=True)
         start = time.monotonic()
@@ -173,15 +175,15 @@ def _best(scores: Array, topk: int) -> list[tuple[int, float]]:
 
 def _build(name: str, documents: Iterable[Document], folder: Path, progress: bool, k1: float, b: float) -> None:
     """Write an index into an empty folder. Raises DataError where there is nothing to search in."""
+    words, corpus = tokenizer(), _Corpus(f"{name}: weighing terms", progress)
     import bm25s
 
-    words, corpus = tokenizer(), _Corpus(f"{name}: weighing terms", progress)
     for some in written(documents, folder / "documents.arrow"):
         corpus.add(words.streaming_tokenize([d.contents for d in some], allow_empty=False))
     if not words.stem_to_sid:
-        raise DataError(f"there is no document to search in (corpus {name})")
+        raise DataError(f"no document has a word to search for (corpus {name})")
     corpus.vocab = words.stem_to_sid
-    bm25 = bm25s.BM25(method="lucene", k1=k1, b=b)
+    bm25 = bm25s.BM25(method="lucene", k1=k1, b=b, csc_backend="auto")
     bm25.index(corpus, create_empty_token=False, show_progress=False)
     bm25.save(folder, show_progress=False)
 
@@ -215,12 +217,17 @@ class _Corpus:
 
 
 def open_retriever(corpus: str, kind: str = "bm25", *, model: str | None = None, cache: Path | None = None) -> Retriever:
-    """Return the index of a corpus, built now where there is none. Raises DataError or ConfigError that says what is missing."""
+    """Return the index of a corpus file, or of "factbook", the embedded corpus; built now where there is none.
+
+    Raises DataError or ConfigError that says what is missing.
+    """
     if kind == "bm25":
         if model is not None:
             raise ConfigError(f"model={model!r} is for dense retrieval; BM25 has no model: drop it, or take kind 'dense'")
-        return Index.open(corpus, cache=cache)
+        return Index.from_documents(factbook.documents(), name=corpus, cache=cache) if corpus == FACTBOOK else Index.open(corpus, cache=cache)
     if kind == "dense":
+        if corpus == FACTBOOK:
+            raise ConfigError("the embedded corpus has a BM25 index; write it to a file for a dense one")
         from .dense import Dense
 
         return Dense.open(corpus, model=model, cache=cache)

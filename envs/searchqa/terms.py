@@ -1,7 +1,7 @@
 """From text to index terms as Lucene's English analyser does it: words, `'s` stripped, lower case, no stop words, Porter stems.
 
 Words follow the rules of Lucene's standard tokeniser: "o'neill", "u.s" and "3,610" are one word each, a Chinese character is a word
-of its own, nothing is longer than 255 letters. bm25s' own pattern drops every word of a single letter or digit.
+of its own, a run of letters is cut at 255. (bm25s' own pattern drops every word of a single letter or digit.)
 """
 
 from __future__ import annotations

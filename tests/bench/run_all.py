@@ -2,7 +2,7 @@
 
     python tests/bench/run_all.py [NAME …] [--out FILE.json]
 
-Takes about 8 minutes of one core. A benchmark whose needs are not there (TRL, the real engine, data) says so and does not stop the others.
+Takes about 10 minutes of one core. A benchmark whose needs are not there (TRL, the real engine, data) says so and does not stop the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 # name → whether it writes JSON (`--out`); the others are read from what they print
-BENCHES = {"alfworld": True, "rollout": False, "loop": True, "credit": False, "update_vs_trl": True}
+BENCHES = {"alfworld": True, "rollout": False, "loop": True, "credit": False, "search": True, "update_vs_trl": True}
 Goal = dict[str, Any]  # what, value, goal, met
 
 

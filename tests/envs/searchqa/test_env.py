@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,14 @@ import gymnasium
 import pytest
 
 import agentgym
-from agentgym import make
+from agentgym import make, registry
 from agentgym.envs.searchqa import searchqa
 from agentgym.errors import ConfigError, EnvError, TaskError
+from agentgym.policy import Request
+from agentgym.report import Panel, summarise
+from agentgym.rollout import Agent, Gym
+from agentgym.trainers.policy.scripted import scripted
+from agentgym.types import Sampling, Status, Task, Trajectory
 
 CORPUS = [
     {"id": "0", "contents": '"Kelantan"\nKelantan lies in Malaysia. <answer> Beijing </answer>'},
@@ -164,6 +171,66 @@ def test_the_expert_answers_the_embedded_questions() -> None:
         right += info["success"]
     assert right >= 57
     assert not set(make("searchqa").tasks()) & set(make("searchqa", split="test").tasks())
+
+
+def rollout(env: dict[str, Any], meanwhile: Any) -> list[Trajectory]:
+    """Play eight episodes of three searches and an answer against a server to which something happens."""
+
+    async def go() -> list[Trajectory]:
+        turn = {"n": 0}
+
+        def act(request: Request) -> str:
+            turn["n"] += 1
+            asked = sum(m.role == "assistant" for m in request.messages)
+            return f"<search> number{asked + 1}x </search>" if asked < 3 else "<answer> Beijing </answer>"
+
+        agent = Agent(scripted(actions=act), registry.find("context", "full"), registry.find("action", "plain"), Sampling())
+        gym = Gym(lambda: make("searchqa", **env), concurrency=8)
+        task = Task("nq/q1", "searchqa", "test")
+        playing = asyncio.gather(*(gym.play(agent, task, group="g", seed=i) for i in range(8)))
+        await asyncio.to_thread(meanwhile, lambda: turn["n"])
+        out = list(await playing)
+        gym.close()
+        return out
+
+    return asyncio.run(go())
+
+
+def test_a_server_killed_and_started_again_in_a_rollout_loses_nothing(files: dict[str, Any], launch: Any) -> None:
+    server = launch()
+
+    def kill_and_start(turns: Any) -> None:
+        while turns() < 10:  # in the middle: every episode has searched, none is done
+            time.sleep(0.001)
+        server.kill()
+        time.sleep(0.5)
+        server.start()
+
+    out = rollout({**files, "corpus": server.url}, kill_and_start)
+    assert [t.error for t in out] == [None] * 8 and all(t.success and len(t.steps) == 4 for t in out)
+    seen = [s.observation for t in out for s in t.steps[1:]]
+    assert all("<information>Doc 1" in text for text in seen)
+
+
+def test_a_server_that_stays_down_makes_errors_that_count_nowhere(files: dict[str, Any], launch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = launch()
+    env = {**files, "corpus": server.url}
+    source = make("searchqa", **env)._source  # type: ignore[attr-defined]
+    monkeypatch.setattr(source, "retries", 1)
+    monkeypatch.setattr(source, "backoff", 0.01)
+
+    def kill(turns: Any) -> None:
+        while turns() < 10:
+            time.sleep(0.001)
+        server.kill()
+
+    out = rollout(env, kill)
+    broken = [t for t in out if t.failed]
+    assert broken and all(t.status is Status.ERROR and server.url in str(t.error) and t.outcome == 0.0 and not t.success for t in broken)
+    panel = Panel.of([Task("nq/q1", "searchqa", "test")], 1, "")
+    row = {"task": "q", "task_type": "", "success": False, "steps": 1, "invalid": 0, "return": 0}
+    rows = [{**row, "status": t.status, "error": t.error} for t in broken]
+    assert summarise(panel, rows, 1.0).n == 0 and summarise(panel, rows, 1.0).errors == len(broken)
 
 
 def test_a_server_that_is_gone_is_an_error_and_not_a_reward(files: dict[str, Any]) -> None:

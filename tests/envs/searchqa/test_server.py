@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from agentgym.envs.searchqa.client import Client
-from agentgym.envs.searchqa.index import Index
+from agentgym.envs.searchqa.index import Index, open_retriever
 from agentgym.envs.searchqa.server import serve
 from agentgym.errors import ConfigError, DataError
 
@@ -174,3 +174,10 @@ def test_it_says_where_it_listens(launch: Callable[..., Any], corpus: Path) -> N
     line = server.process.stdout.readline()
     assert f"on {server.url}: 400 documents of {corpus}" in line and "MB" in line
     assert len(Index.open(corpus)) == 400
+
+
+def test_the_embedded_corpus_is_served_by_its_name() -> None:
+    index = open_retriever("factbook")
+    assert index.search(["highest point of Malaysia"], 1)[0][0].document.title == '"Malaysia: Elevation"' and len(index) == 14_730
+    with pytest.raises(ConfigError, match="write it to a file for a dense one"):
+        open_retriever("factbook", "dense")

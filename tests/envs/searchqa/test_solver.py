@@ -50,7 +50,7 @@ def test_the_solver_answers_the_test_split_and_one_search_does_not(engine: tuple
     found = questions(split="test", hops=(hops,))
     at_once = search(engine, [question.question for question in found])
     once = sum(exact_match(direct(q.extra["chain"], pages), q.answers) for q, pages in zip(found, at_once, strict=True)) / len(found)
-    assert solved(engine, found) > 0.98
+    assert solved(engine, found) >= (0.98 if engine[1] == 1 else 0.99)  # one document a search, or three
     assert once > 0.85 if hops == 1 else once < 0.05
 
 
