@@ -162,12 +162,14 @@ def serve_search(
     host: str = "127.0.0.1",
     port: int = 8000,
     kind: Annotated[str, typer.Option(help="bm25 or dense")] = "bm25",
+    model: Annotated[str | None, typer.Option(help="dense: the encoder's name or folder")] = None,
     topk: Annotated[int, typer.Option(help="documents per query where a request does not say")] = 3,
+    workers: Annotated[int, typer.Option(help="processes; they share the index's memory")] = 1,
 ) -> None:
     """Serve a corpus: the routes of Search-R1, verl-agent and FlashRAG."""
     from agentgym.envs.searchqa.server import serve as serve_corpus
 
-    serve_corpus(corpus, host=host, port=port, kind=kind, topk=topk)
+    serve_corpus(corpus, host=host, port=port, kind=kind, model=model, topk=topk, workers=workers)
 
 
 @app.command("list")
