@@ -38,15 +38,15 @@ def add(kind: str, name: str, target: Any) -> None:
     _local[kind, name] = target
 
 
-def local_names() -> bytes:
-    """Return what was registered at run time, for another process; classes of a notebook travel by value."""
+def local_name(kind: str, name: str) -> bytes:
+    """Return what was registered at run time under a name, for another process; a class of a script or notebook travels by value."""
     import cloudpickle
 
-    return bytes(cloudpickle.dumps(_local))
+    return bytes(cloudpickle.dumps({(kind, name): _local[kind, name]} if (kind, name) in _local else {}))
 
 
-def add_local_names(pickled: bytes) -> None:
-    """Register here what another process had registered at run time."""
+def add_pickled(pickled: bytes) -> None:
+    """Register here what `local_name` gave in another process."""
     _local.update(pickle.loads(pickled))
 
 

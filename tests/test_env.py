@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -111,3 +115,19 @@ def test_the_space_of_texts(text: str, seed: int) -> None:
     space = UnicodeText(10, seed=seed)
     assert (text in space) == (len(text) <= 10) and 3 not in space
     assert space.sample() in space and space == UnicodeText(10) != UnicodeText(11)
+
+
+def test_environments_of_other_packages_have_gymnasium_ids_too(tmp_path: Path) -> None:
+    """A package that names its environments by entry point; another whose entry point leads nowhere must not break the import."""
+    (tmp_path / "labenvs").mkdir()
+    (tmp_path / "labenvs" / "__init__.py").touch()
+    (tmp_path / "labenvs" / "corridor.py").write_text("from agentgym.envs.toy import toy\n\n\nclass corridor(toy):\n    ...\n")
+    for name, home in (("lab", "labenvs"), ("gone", "no_such_package.envs")):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[agentgym.env]\n{name} = {home}\n")
+    code = "import agentgym, gymnasium; print(gymnasium.make('agentgym/corridor-v0', size=4).unwrapped.size, agentgym.make('agentgym/corridor-v0').size)"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.stdout.split() == ["4", "6"], done.stderr

@@ -160,7 +160,7 @@ class _Mate:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
             target=_helper,
-            args=(theirs, config, model, tokenizer, self.gradient, registry.local_names()),
+            args=(theirs, config, model, tokenizer, self.gradient, registry.local_name("env", config.env.name)),
             name=f"agentgym-helper-{index}",
             daemon=True,
         )
@@ -212,7 +212,7 @@ def _helper(pipe: Any, config: Config, model: nn.Module, tokenizer: Any, gradien
     """Entry point of a helper process: serve until the pipe closes."""
     import signal
 
-    registry.add_local_names(local)
+    registry.add_pickled(local)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's affair; it closes the pipe
     torch.set_num_threads(max(1, config.run.threads))

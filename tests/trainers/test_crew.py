@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from agentgym.config import Config, stages
 from agentgym.errors import ConfigError, PolicyError
@@ -245,3 +246,29 @@ def test_a_helper_that_is_stuck_is_said(crewed: tuple[Config, Any, Any, Crew], c
     assert not waiting.is_alive()
     with pytest.raises(PolicyError, match="died"):
         mate.receive()
+
+
+SCRIPT = """
+import sys
+import agentgym
+from agentgym import config
+from agentgym.envs.toy import toy
+
+class mine(toy):
+    def step(self, action):
+        return super().step(action)
+
+if __name__ == "__main__":
+    from agentgym.trainers.train import train
+    agentgym.register("mine", mine)
+    train(config.load([sys.argv[1]], ["env.name=mine", "run.workers=2", "run.dir=out"]))
+"""
+
+
+def test_an_environment_that_a_script_registered_plays_in_the_helpers_too(toy_layer: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(toy_layer), "utf-8")
+    (tmp_path / "script.py").write_text(SCRIPT, "utf-8")
+    command = [sys.executable, "script.py", "toy.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine" in done.stdout and (tmp_path / "out" / "summary.json").is_file()
