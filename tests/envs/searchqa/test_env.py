@@ -240,3 +240,18 @@ def test_a_server_that_is_gone_is_an_error_and_not_a_reward(files: dict[str, Any
     env.reset(options={"task": "nq/q0"})
     with pytest.raises(EnvError, match=r"127\.0\.0\.1:9"):
         env.step("<search>oak</search>")
+
+
+def test_the_task_file_trains_at_reduced_size_in_two_processes(tmp_path: Path) -> None:
+    """The README's command: demonstrations by the solver, a warm start, GiGPO, a held-out evaluation; types are reported apart."""
+    from agentgym.config import load
+    from agentgym.trainers.train import train
+
+    small = [
+        "model.layers=1", "model.hidden=32", "model.heads=2", "model.kv_heads=1", "model.head_dim=16", "model.ffn=64", "model.vocab=320",
+        "env.limit={train: 12, test: 8}", "rollout.tasks=2", "rollout.group_size=4", "rollout.max_tokens=6", "update.count=1", "eval.every=0",
+        "stages.warm.rollout.tasks=4", "stages.warm.update.count=2", "stages.warm.update.minibatches=1", f"run.dir={tmp_path / 'run'}",
+    ]  # fmt: skip
+    summary = train(load(["tasks/searchqa.yaml" if Path("tasks/searchqa.yaml").is_file() else "searchqa"], small))
+    assert summary["updates"] == 3 and summary["eval"]["final"]["n"] == 8 and summary["eval"]["final"]["errors"] == 0
+    assert {"success/1-hop", "success/2-hop", "macro"} <= set(summary["eval"]["final"])
