@@ -56,9 +56,9 @@ env: {name: ./$name.py:$cls, format: plain, instructions: false}
 splits: {train: train, eval: test}
 recipe: gigpo
 model: {name: tiny, layers: 2, hidden: 64, heads: 2, kv_heads: 2, head_dim: 32, ffn: 128, vocab: 300}
-optimizer: {name: adamw, lr: 3.0e-4}
-rollout: {tasks: 2, group_size: 8, max_tokens: 24}
-update: {count: 5}
+optimizer: {name: adamw, lr: 1.0e-4}
+rollout: {tasks: 16, group_size: 8, max_tokens: 24}
+update: {count: 5, minibatches: 2}
 
 stages:
   warm: # the expert's demonstrations
@@ -66,7 +66,8 @@ stages:
     credit: null
     objectives: {clip: null, cross_entropy: {observation_weight: 0.3}}
     optimizer: {name: muon, lr: 3.0e-3}
-    update: {count: 40}
+    rollout: {tasks: 32, group_size: 1}
+    update: {count: 40, minibatches: 4, decay: linear}
   rl: {}
 """
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import platform
 import random
@@ -22,6 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from _out import write
 
 from agentgym.envs.alfworld.data import open_split
 from agentgym.envs.alfworld.engine import Engine
@@ -145,10 +146,7 @@ def main() -> None:
             measured = measure_real(texts[: 3 if name == "published" else None], caches=name == "with caches")
             result[f"real us, {name}"] = measured
             result[f"times faster than real, {name}"] = {k: v / result["ours us"][k] for k, v in measured.items()}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write(result, options.out)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _out import write
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from agentgym import registry
@@ -326,10 +327,7 @@ def main() -> None:
         for name in MODELS
         for place in ("outside the model's forward", "of it the agent loop itself")
     ]
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write(result, options.out)
 
 
 if __name__ == "__main__":

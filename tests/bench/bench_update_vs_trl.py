@@ -20,7 +20,6 @@ Time is CPU seconds, the median over the updates after the first of each. Goal: 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _out import write
 from bench_loop import Fixed, Shape, make_agent, make_model, make_tokenizer, play, updater, words
 
 from agentgym import registry
@@ -202,10 +202,7 @@ def main() -> None:
         "ratio": {k: b[k] / a[k] for k in ("total", "generation", "update")},
         "goals": [{"what": "CPU seconds per update, ours / TRL's", "value": f"{ratio:.2f}", "goal": "<= 0.33", "met": ratio <= 1 / 3}],
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write(result, options.out)
 
 
 if __name__ == "__main__":

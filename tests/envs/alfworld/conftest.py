@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,10 @@ from agentgym.envs.alfworld.game import Game
 TRANSCRIPTS = ("new", "old", "cover")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the tests out of the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AGENTGYM_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="session")
-def alfworld_shared() -> Path:
-    """The folder with the archive and the recordings: below $AGENTGYM_SHARED, or ../shared of the repository."""
-    places = [Path(os.environ["AGENTGYM_SHARED"])] if "AGENTGYM_SHARED" in os.environ else []
-    places += [parent.parent / "shared" for parent in Path(__file__).resolve().parents[3:5]]
-    for place in places:
-        if (place / "data/alfworld/transcripts").is_dir():
-            return place / "data/alfworld"
-    pytest.skip(f"no official ALFWorld data in {' or '.join(map(str, places))}; set AGENTGYM_SHARED")
+def alfworld_shared(shared: Callable[[str, str], Path]) -> Path:
+    """The folder with the archive and the recordings."""
+    return shared("data/alfworld/transcripts", "official ALFWorld data").parent
 
 
 @pytest.fixture(scope="session")

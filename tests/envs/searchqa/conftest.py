@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -19,23 +18,10 @@ TOPICS = ("harbour", "mountain", "violin", "parliament", "glacier", "orchard", "
 SERVE = "import sys; from agentgym.envs.searchqa.server import serve; serve(sys.argv[1], port=int(sys.argv[2]), workers=int(sys.argv[3]))"
 
 
-@pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the tests out of the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AGENTGYM_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="session")
-def searchqa_shared() -> Path:
-    """The folder with real rows: below $AGENTGYM_SHARED, or ../shared of the repository."""
-    places = [Path(os.environ["AGENTGYM_SHARED"])] if "AGENTGYM_SHARED" in os.environ else []
-    places += [parent.parent / "shared" for parent in Path(__file__).resolve().parents[3:5]]
-    for place in places:
-        if (place / "data/qa").is_dir():
-            return place / "data/qa"
-    pytest.skip(f"no question-answering data in {' or '.join(map(str, places))}; set AGENTGYM_SHARED")
+def searchqa_shared(shared: Callable[[str, str], Path]) -> Path:
+    """The folder with real rows."""
+    return shared("data/qa", "question-answering data")
 
 
 @pytest.fixture(scope="session")
