@@ -6,18 +6,18 @@ naming another plug-in drops the options of the first. Plural sections are maps;
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
 import hashlib
 import json
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .config_files import find_file, read_override, read_yaml
 from .errors import ConfigError, did_you_mean
 from .registry import fit
 
@@ -297,7 +297,7 @@ def _default(key: str) -> Any:
 def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Config:
     """Merge files and overrides left to right. The first file's `recipe` is used only when no other file is given."""
     layers = [(read_yaml(f), str(f)) for f in files]
-    over = [(_override(o), f"override {o!r}") for o in overrides]
+    over = [(read_override(o), f"override {o!r}") for o in overrides]
     recipe = (layers[0][0] or {}).get("recipe") if len(layers) == 1 and isinstance(layers[0][0], Mapping) else None
     for layer, _ in over:
         recipe = layer.get("recipe", recipe)
@@ -317,75 +317,6 @@ def stages(config: Config) -> dict[str, Config]:
     base = to_layer(config)
     base.pop("stages")
     return {name: build(merge(base, over)) for name, over in config.stages.items()}
-
-
-def read_yaml(path: str | Path) -> Any:
-    """Read a YAML file, interpolations resolved. Raises ConfigError with the line of a syntax error."""
-    from omegaconf import OmegaConf
-
-    p = find_file(str(path), "tasks", "recipes")
-    with _yaml_errors(str(p)):
-        return _beside(OmegaConf.to_container(OmegaConf.load(p), resolve=True), p.resolve().parent)
-
-
-def _beside(value: Any, folder: Path) -> Any:
-    """Make `./file` and `./file.py:Name` absolute where the file lies beside the YAML file; anything else stays as it is."""
-    if isinstance(value, Mapping):
-        return {k: _beside(v, folder) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_beside(v, folder) for v in value]
-    if isinstance(value, str) and value.startswith(("./", "../")):
-        file, colon, name = value.partition(".py:")
-        there = folder / (file + ".py" if colon else file)
-        if there.exists():
-            return f"{there.resolve()}{':' + name if colon else ''}"
-    return value
-
-
-@contextlib.contextmanager
-def _yaml_errors(source: str) -> Iterator[None]:
-    """Turn what YAML and OmegaConf raise into a ConfigError that names the place."""
-    import yaml
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        yield
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{source}{line}: not valid YAML ({getattr(e, 'problem', e)})") from None
-    except (OmegaConfBaseException, OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{source}: {str(e).splitlines()[0]}") from None
-
-
-def find_file(name: str, *kinds: str) -> Path:
-    """Return the YAML file `name`: a path, or the bare name of a bundled task set ("tasks") or recipe ("recipes")."""
-    p = Path(name).expanduser()
-    if p.is_file():
-        return p
-    bundled = {f.stem: f for kind in reversed(kinds) for f in sorted(_folder(kind).glob("*.yaml"))}
-    if name in bundled:
-        return bundled[name]
-    known = "; ".join(f"{kind}: {', '.join(f.stem for f in sorted(_folder(kind).glob('*.yaml'))) or 'none'}" for kind in kinds)
-    close = did_you_mean(name, [*bundled, *(str(f) for f in p.parent.glob("*.yaml"))])
-    raise ConfigError(f"there is no file {name!r}, and nothing bundled has that name.{close} Bundled {known}")
-
-
-def _folder(kind: str) -> Path:
-    from importlib.util import find_spec
-
-    spec = find_spec({"tasks": "agentgym.tasks", "recipes": "agentgym.trainers.recipes"}[kind])
-    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else Path(kind)
-
-
-def _override(text: str) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    key, eq, _ = text.partition("=")
-    if not eq or not all(key.split(".")):
-        raise ConfigError(f"override {text!r}: expected key=value, e.g. credit.step_weight=0.5")
-    with _yaml_errors(f"override {text!r}"):
-        return typing.cast(dict[str, Any], OmegaConf.to_container(OmegaConf.from_dotlist([text]), resolve=True))
 
 
 def to_layer(config: Config) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gzip
+import json
 import os
 import signal
 import subprocess
@@ -271,4 +272,5 @@ def test_an_environment_that_a_script_registered_plays_in_the_helpers_too(toy_la
     command = [sys.executable, "script.py", "toy.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "mine" in done.stdout and (tmp_path / "out" / "summary.json").is_file()
+    assert json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))["eval"]["final"]["errors"] == 0
+    assert json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))["env"]["name"] == "mine"

@@ -250,7 +250,8 @@ def test_the_task_file_trains_at_reduced_size_in_two_processes(tmp_path: Path) -
     small = [
         "model.layers=1", "model.hidden=32", "model.heads=2", "model.kv_heads=1", "model.head_dim=16", "model.ffn=64", "model.vocab=320",
         "env.limit={train: 12, test: 8}", "rollout.tasks=2", "rollout.group_size=4", "rollout.max_tokens=6", "update.count=1", "eval.every=0",
-        "stages.warm.rollout.tasks=4", "stages.warm.update.count=2", "stages.warm.update.minibatches=1", f"run.dir={tmp_path / 'run'}",
+        "stages.warm.rollout.tasks=4", "stages.warm.update.count=2", "stages.warm.update.minibatches=1",
+        "stages.warm.update.warmup=0", "stages.warm.update.decay=constant", "update.warmup=0", "update.decay=constant", f"run.dir={tmp_path / 'run'}",
     ]  # fmt: skip
     summary = train(load(["tasks/searchqa.yaml" if Path("tasks/searchqa.yaml").is_file() else "searchqa"], small))
     assert summary["updates"] == 3 and summary["eval"]["final"]["n"] == 8 and summary["eval"]["final"]["errors"] == 0
