@@ -7,6 +7,7 @@ per plug-in). Listing names imports nothing. `lab.ideas:mine` and `./my_file.py:
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -79,10 +80,19 @@ def _files(home: str) -> dict[str, Path] | None:
     return out
 
 
+def parse(file: Path) -> ast.Module:
+    """Parse a file; again where CPython 3.11 counts its recursion wrongly, which it does when another thread parses too (a SystemError)."""
+    text = file.read_text("utf-8")
+    for _ in range(5):
+        with contextlib.suppress(SystemError):
+            return ast.parse(text)
+    return ast.parse(text)
+
+
 def _public(home: str) -> dict[str, str]:
     """Return name → first docstring line of the public functions and classes of a module, read without importing it."""
     spec = importlib.util.find_spec(home)
-    tree = ast.parse(Path(spec.origin).read_text("utf-8")) if spec and spec.origin else ast.Module([], [])
+    tree = parse(Path(spec.origin)) if spec and spec.origin else ast.Module([], [])
     given = [n.value for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__plugins__"]
     wanted = ast.literal_eval(given[0]) if given else None
     defs = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
@@ -112,7 +122,7 @@ def names(kind: str) -> dict[str, str]:
         if files is None:
             found = _public(home)
         else:
-            found = {n: _first_line(ast.get_docstring(ast.parse(p.read_text("utf-8")))) for n, p in files.items()}
+            found = {n: _first_line(ast.get_docstring(parse(p))) for n, p in files.items()}
         for n, line in found.items():
             out.setdefault(n, line)
     for (k, n), target in _local.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 import subprocess
 import sys
@@ -14,20 +13,13 @@ import pytest
 
 import agentgym
 from agentgym import registry
+from agentgym.registry import parse
 
 ROOT = Path(agentgym.__file__).resolve().parents[1]
 CORE, ENVS, TRAINERS = (sorted((ROOT / d).rglob("*.py")) for d in ("agentgym", "envs", "trainers"))
 HEAVY = ("torch", "transformers", "safetensors", "peft", "tokenizers")
 LOOPS = ("train.py", "update.py")
 METHODS = ("credit", "weight", "objective", "reduce", "sampler", "explore", "reward", "optimizer", "teacher", "critic", "merge", "gradient")
-
-
-def parse(file: Path) -> ast.Module:
-    """Parse a file; again if CPython 3.11 counts its recursion wrongly, which it does when another thread parses too (a SystemError)."""
-    for _ in range(5):
-        with contextlib.suppress(SystemError):
-            return ast.parse(file.read_text("utf-8"))
-    return ast.parse(file.read_text("utf-8"))
 
 
 def imports(file: Path, *, top_level: bool = False) -> Iterator[str]:
@@ -92,7 +84,7 @@ def test_importing_the_whole_core_leaves_torch_out() -> None:
 def test_the_loops_know_no_method(loop: str) -> None:
     """Not even in a comment; a word that is also a part of the loop itself (`steps`, `success`) may stand in code, but not as a value."""
     text = (ROOT / "trainers" / loop).read_text("utf-8")
-    tree = ast.parse(text)
+    tree = parse(ROOT / "trainers" / loop)
     strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     known = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     columns = {"entropy", "success", "steps", "clip"}  # words of the batch, of the metrics, and of `clip_norm`
@@ -114,7 +106,7 @@ def test_one_name_is_one_file_is_one_object(kind: str, name: str) -> None:
     folder = ROOT / "trainers" / kind
     if not folder.is_dir():  # env: a folder each; context and action: one module of functions
         return
-    tree = ast.parse((folder / f"{name}.py").read_text("utf-8"))
+    tree = parse(folder / f"{name}.py")
     defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)]
     assert name in defined
     assert ast.get_docstring(tree), f"{kind}/{name}.py: its docstring's first line is what `agentgym list` shows"

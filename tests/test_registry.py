@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,24 @@ def test_fit_converts_nothing_else() -> None:
     for value, hint in ((True, int), ("3", int), (3.5, int), (1, str), (3, list[int])):
         with pytest.raises(ConfigError, match="x: got"):
             registry.fit(value, hint, "x")
+
+
+def test_names_are_listed_beside_threads_that_parse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.11 may raise SystemError from ast.parse when another thread parses too: it is tried again, and only that."""
+    real, calls = ast.parse, []
+
+    def parse(text: str) -> ast.Module:
+        calls.append(text)
+        if len(calls) <= 2:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return real(text)
+
+    monkeypatch.setattr(ast, "parse", parse)
+    assert {"hermes", "tags"} <= set(registry.names("format")) and len(calls) > 2
+
+    def broken(text: str) -> ast.Module:
+        raise SystemError("always")
+
+    monkeypatch.setattr(ast, "parse", broken)
+    with pytest.raises(SystemError, match="always"):
+        registry.names("format")
