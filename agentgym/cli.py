@@ -142,13 +142,14 @@ def init_env(
     folder: Annotated[Path | None, typer.Option("--dir", help="write there instead")] = None,
 ) -> None:
     """Write a working environment with its tasks, its task set and its test."""
+    from .scaffold import class_name
     from .scaffold import init_env as write
 
     files = write(name, folder)
-    env, _, task_set, _ = files
-    cls = task_set.read_text("utf-8").partition(".py:")[2].partition(",")[0]
+    env, _, task_set, test = files
     print("wrote " + ", ".join(map(str, files)))
-    for command in (f"agentgym check {env}:{cls}", f"agentgym play {env}:{cls}", f"agentgym run {task_set}", f"pytest {files[-1]}"):
+    where = f"{env}:{class_name(name)}"
+    for command in (f"agentgym check {where}", f"agentgym play {where}", f"agentgym run {task_set}", f"pytest {test}"):
         print(f"  {command}")
 
 

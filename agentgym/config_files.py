@@ -71,6 +71,7 @@ def _folder(kind: str) -> Path:
 
 
 def read_override(text: str) -> dict[str, Any]:
+    """Read `a.b=value`, the value as YAML, into nested maps. Raises ConfigError."""
     from omegaconf import OmegaConf
 
     key, eq, _ = text.partition("=")

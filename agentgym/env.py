@@ -104,7 +104,7 @@ class TextEnv(gym.Env[str, str]):
 
 def make(name: str, **options: Any) -> TextEnv:
     """Make an environment by its name (`alfworld`), its Gymnasium id, `module:Class` or `./file.py:Class`."""
-    target = registry.find("env", _plain_name(name))
+    target = find_env(name)
     if not callable(target):
         raise EnvError(f"environment {name!r}: {target!r} is no class or function that makes an environment")
     if ":" in name:
@@ -119,11 +119,13 @@ def make(name: str, **options: Any) -> TextEnv:
     return cast(TextEnv, env)
 
 
-def _plain_name(name: str) -> str:
-    """Return our name of a Gymnasium id of ours, else the name as it is."""
+def find_env(name: str) -> Any:
+    """Return what makes the environment of a name, a Gymnasium id of ours, `module:Class` or `./file.py:Class`."""
     if name in GYMNASIUM_IDS:
-        return GYMNASIUM_IDS[name][0]
-    return name.removeprefix("agentgym/").removesuffix("-v0") if name.startswith("agentgym/") else name
+        name = GYMNASIUM_IDS[name][0]
+    elif name.startswith("agentgym/"):
+        name = name.removeprefix("agentgym/").removesuffix("-v0")
+    return registry.find("env", name)
 
 
 def options_of(target: Callable[..., Any]) -> tuple[list[str], bool]:

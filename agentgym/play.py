@@ -11,9 +11,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from . import registry
-from .env import Expert, TextEnv, make, options_of
-from .errors import AgentGymError
+from .config_files import read_override
+from .env import Expert, TextEnv, find_env, make, options_of
+from .errors import AgentGymError, ConfigError
 
 HELP = "An empty line: the expert's move (an environment without one: a random admissible action). :quit ends, :help says this."
 
@@ -32,7 +32,7 @@ def play(name: str, options: Mapping[str, Any], *, task: str | None = None, seed
 
 
 def _easy(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    takes = options_of(registry.find("env", name.removeprefix("agentgym/").removesuffix("-v0") if ":" not in name else name))[0]
+    takes = options_of(find_env(name))[0]
     return {"format": "plain", **options} if "format" in takes and "max_calls" in takes else dict(options)
 
 
@@ -94,14 +94,10 @@ def _shown(number: int, observation: str, info: Mapping[str, Any], reward: float
 
 def parse_options(given: list[str]) -> dict[str, Any]:
     """Turn `split=test max_steps=5` into options, values read as YAML."""
-    import yaml
-
-    from .errors import ConfigError
-
-    out = {}
+    out: dict[str, Any] = {}
     for text in given:
-        key, eq, value = text.partition("=")
+        key, eq, _ = text.partition("=")
         if not eq or not key.isidentifier():
             raise ConfigError(f"{text!r}: an option of the environment is written name=value, for example split=test")
-        out[key] = yaml.safe_load(value)
+        out |= read_override(text)
     return out

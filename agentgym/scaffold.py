@@ -106,12 +106,17 @@ def test_a_wrong_answer_gets_nothing() -> None:
 '''
 
 
+def class_name(name: str) -> str:
+    """Return the class's name of an environment: my-env becomes MyEnv."""
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[-_]+", name))
+
+
 def init_env(name: str, folder: Path | None = None) -> list[Path]:
     """Write NAME/NAME.py, .jsonl, .yaml and test_NAME.py; return them. Raises ConfigError on a bad name, or rather than overwrite a file."""
     module = name.replace("-", "_").lower()
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or keyword.iskeyword(module):
         raise ConfigError(f"an environment's name has letters, digits, '-' and '_', begins with a letter, and is no word of Python; got {name!r}")
-    cls = "".join(part[:1].upper() + part[1:] for part in re.split(r"[-_]+", name))
+    cls = class_name(name)
     words = {"name": module, "cls": cls, "title": cls}
     folder = Path(module) if folder is None else folder
     files = {f"{module}.py": ENV, f"{module}.jsonl": TASKS, f"{module}.yaml": TASK_SET, f"test_{module}.py": TEST}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import inspect
 import json
@@ -15,7 +16,7 @@ from .env import Expert, TextEnv
 from .errors import ConfigError, EnvError
 from .task_file import Rows, read_rows
 from .toolcall import Call, CallError, Format, Reply, Spec, find_spec
-from .tools import Tool, ToolResult, as_text, run_async
+from .tools import Tool, ToolResult, as_text, within
 
 Row = Mapping[str, Any]
 
@@ -110,7 +111,7 @@ class ToolEnv(TextEnv):
         self.results: list[str] = []  # what the calls of the last completion gave, without the format's marks
         self._history = hashlib.sha256(self.task_id.encode("utf-8", "surrogatepass"))
         self._parts: dict[str, float] = {}
-        opening = as_text(_settled(self.setup(self.task)))
+        opening = as_text(within(None, functools.partial(self.setup, self.task)))
         self._running = True
         self._key = self.state_key()
         head = self._form.instructions(self.specs) if self._instructions is True else self._instructions or ""
@@ -213,7 +214,8 @@ class ToolEnv(TextEnv):
         """Return the reward of the whole episode and keep its parts."""
         if self._wants_answer and answer is None:
             return 0.0
-        value = _settled(self.score(answer.content) if self._wants_answer and answer is not None else self.score())  # type: ignore[call-arg]
+        given = () if answer is None or not self._wants_answer else (answer.content,)
+        value = within(None, functools.partial(self.score, *given))
         parts = {str(k): float(v) for k, v in value.items()} if isinstance(value, Mapping) else {"score": float(value)}
         told = parts.pop("success", None)
         self._parts, total = parts, sum(parts.values())
@@ -278,14 +280,6 @@ def _finish() -> None:
 
 _ANSWER = Tool(_answer, name="answer", final=True, timeout=None)
 _FINISH = Tool(_finish, name="finish", final=True, timeout=None)
-
-
-def _settled(value: Any) -> Any:
-    return run_async(_await(value)) if inspect.isawaitable(value) else value
-
-
-async def _await(x: Any) -> Any:
-    return await x
 
 
 def _format(given: Any) -> Format:

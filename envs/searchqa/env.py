@@ -19,7 +19,7 @@ from . import data as loaders
 from . import factbook, scoring
 from .client import Client, Dialect
 from .corpus import Hit
-from .index import FACTBOOK, Index, Retriever, open_retriever
+from .index import FACTBOOK, Retriever, open_retriever
 from .solver import Solver
 
 Reward = Literal["em", "sub_em", "f1", "format"]
@@ -89,7 +89,7 @@ class SearchQAEnv(agentgym.ToolEnv):
         self.given: str | None = None  # the answer
         self.hits: list[Hit] = []  # of the last search
         self._questions = (json.dumps(data, sort_keys=True), tuple(hops), limit)
-        self._corpus = (_hashable(corpus), dialect, kind, words, asked, topk)
+        self._corpus = (_hashable(corpus), dialect, kind, words, asked)
         self.protocol, self.topk, self.searches, self.max_chars, self.reward = protocol, topk, searches, max_chars, reward
         if instructions is True and protocol == "tags":
             instructions = PROMPT.format(searches=searches)
@@ -195,18 +195,16 @@ def _hashable(corpus: str | Sequence[str] | None) -> Any:
 
 
 @functools.lru_cache(maxsize=16)
-def _open(corpus: Any, dialect: Dialect, kind: str, words: int | None, asked: bool, topk: int) -> Client | Retriever:
+def _open(corpus: Any, dialect: Dialect, kind: str, words: int | None, asked: bool) -> Client | Retriever:
     """Return what answers the queries: one for all environments of this process."""
     servers = [corpus] if isinstance(corpus, str) else corpus
     if servers and all(s.startswith(("http://", "https://")) for s in servers):
-        return Client(servers, dialect=dialect, topk=topk)
+        return Client(servers, dialect=dialect)
     if corpus is not None:
         if not isinstance(corpus, str):
             raise ConfigError(f"searchqa: corpus is one file, or addresses of servers (http://…); got {corpus!r}")
         return open_retriever(str(Path(corpus).expanduser()), kind)
-    if kind == "dense":
-        raise ConfigError("searchqa: the embedded corpus has a BM25 index; write it to a file for a dense one")
-    return Index.from_documents(factbook.documents(words=words, asked=asked), name=FACTBOOK)
+    return open_retriever(FACTBOOK, kind, words=words, asked=asked)
 
 
 @functools.lru_cache(maxsize=16)

@@ -216,15 +216,21 @@ class _Corpus:
                     advance(1000)
 
 
-def open_retriever(corpus: str, kind: str = "bm25", *, model: str | None = None, cache: Path | None = None) -> Retriever:
+def open_retriever(
+    corpus: str, kind: str = "bm25", *, model: str | None = None, cache: Path | None = None, words: int | None = None, asked: bool = False
+) -> Retriever:
     """Return the index of a corpus file, or of "factbook", the embedded corpus; built now where there is none.
+
+    words, asked  which documents of the embedded corpus; see factbook.documents
 
     Raises DataError or ConfigError that says what is missing.
     """
     if kind == "bm25":
         if model is not None:
             raise ConfigError(f"model={model!r} is for dense retrieval; BM25 has no model: drop it, or take kind 'dense'")
-        return Index.from_documents(factbook.documents(), name=corpus, cache=cache) if corpus == FACTBOOK else Index.open(corpus, cache=cache)
+        if corpus == FACTBOOK:
+            return Index.from_documents(factbook.documents(words=words, asked=asked), name=corpus, cache=cache)
+        return Index.open(corpus, cache=cache)
     if kind == "dense":
         if corpus == FACTBOOK:
             raise ConfigError("the embedded corpus has a BM25 index; write it to a file for a dense one")
