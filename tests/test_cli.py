@@ -103,6 +103,8 @@ def test_help_needs_nothing_heavy() -> None:
         (["play", "toi"], 1, r"no env named 'toi'\. Did you mean 'toy'"),
         (["play", "toy", "sise=3"], 1, r"no option 'sise'\. Did you mean 'size'"),
         (["play", "toy", "size"], 1, r"'size': an option of the environment is written name=value"),
+        (["play", "toy", "size=[3,"], 1, r"override 'size=\[3,'.*not valid YAML"),
+        (["play", "agentgym/Toi-v0"], 1, r"no env named 'Toi'"),
         (["play", "toy", "--task", "6:9-9-9"], 1, r"there is no task '6:9-9-9'"),
         (["serve", "search", "--corpus", "nothere.jsonl"], 1, r"error: .*nothere\.jsonl"),
     ],
@@ -240,6 +242,8 @@ def test_a_person_plays(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(word in out for word in ("state", "actions", "go left", "reward", "seed 3"))
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert run("play", "toy", "--seed", "3")[0] == 0  # the end of the input ends the game
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert "You are in the" in run("play", "agentgym/Toy-v0", "--seed", "3")[1]  # a Gymnasium id is a name too
 
 
 def test_init_says_what_to_do_next(run: Run) -> None:

@@ -114,6 +114,13 @@ def test_a_report_by_hand() -> None:
     assert report.pass_at_k == {1: 0.75} and report.errors == 0 and report.truncated == 0
 
 
+def test_the_average_over_types_counts_each_type_alike() -> None:
+    report = run(Player(wins=lambda i, s: i < 3), tasks(5))  # even: 0, 2 of 0, 2, 4; odd: 1 of 1, 3
+    assert report.macro == pytest.approx((2 / 3 + 1 / 2) / 2) != report.success == 0.6
+    summary = report.summary()
+    assert summary["macro"] == report.macro and summary["success/even"] == pytest.approx(2 / 3) and summary["success/odd"] == 0.5
+
+
 def test_several_samples_cluster_by_task() -> None:
     report = run(Player(wins=lambda i, s: i < 2), tasks(4), k=3)
     assert report.n == 12 and report.pass_at_k == {1: 0.5, 2: 0.5, 3: 0.5}

