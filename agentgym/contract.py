@@ -94,7 +94,7 @@ def play(env: TextEnv, task: str, seed: int, *, expert: bool = False) -> Iterato
             return
 
 
-def _difference(one: Turn, two: Turn) -> str:
+def difference(one: Turn, two: Turn) -> str:
     """Say in which field two turns differ, '' when in none."""
     for name, a, b in zip(Turn._fields, one, two, strict=True):
         if isinstance(a, dict) and isinstance(b, dict):
@@ -217,7 +217,7 @@ def determinism(probe: Probe) -> Iterator[str]:
         with closing(probe.make()) as first, closing(probe.make()) as second:
             one, two = (play(env, task, seed, expert=i % 2 == 1) for env in (first, second))
             for number, (a, b) in enumerate(zip(one, two, strict=False)):
-                if differs := _difference(a, b):
+                if differs := difference(a, b):
                     yield f"task {task!r}, step {number}: two instances with one seed differ in {differs}"
                     return
 
@@ -227,7 +227,7 @@ def fresh_reset(probe: Probe) -> Iterator[str]:
     with closing(probe.make()) as env:
         before = [list(play(env, task, seed)) for task, seed in probe.some_tasks()]
         for (task, seed), turns in zip(probe.some_tasks(), before, strict=True):
-            if differs := next(filter(None, map(_difference, turns, play(env, task, seed))), ""):
+            if differs := next(filter(None, map(difference, turns, play(env, task, seed))), ""):
                 yield f"task {task!r} goes another way after other episodes: {differs}"
                 return
 
@@ -280,7 +280,7 @@ def shared_state(probe: Probe) -> Iterator[str]:
             for i in range(len(jobs)):  # by turns, so that each could step on the other's toes
                 turn = next(turns[i], None)
                 expected = alone[i][number] if number < len(alone[i]) else None
-                differs = _difference(turn, expected) if turn and expected else "length" * ((turn is None) != (expected is None))
+                differs = difference(turn, expected) if turn and expected else "length" * ((turn is None) != (expected is None))
                 if differs:
                     yield f"step {number} of an episode is another while a second instance plays: {differs}"
                     return
@@ -308,7 +308,7 @@ def pickling(probe: Probe) -> Iterator[str]:
             return
         with closing(copied):
             pairs = zip(play(env, task, probe.seed), play(copied, task, probe.seed), strict=False)
-            if differs := next(filter(None, (_difference(a, b) for a, b in pairs)), ""):
+            if differs := next(filter(None, (difference(a, b) for a, b in pairs)), ""):
                 yield f"a pickled copy plays differently: {differs}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from .contract import Probe, Turn, _difference, play
+from .contract import Probe, Turn, difference, play
 from .toolcall import Call, CallError, Spec
 from .tools import Tool
 
@@ -92,7 +92,7 @@ def side_by_side(probe: Probe) -> Iterator[str]:
             return
         with closing(probe.make()) as env:
             alone = list(play(env, task, seed, expert=expert))
-        differs = next(filter(None, map(_difference, alone, found)), "") or "length" * (len(alone) != len(found))
+        differs = next(filter(None, map(difference, alone, found)), "") or "length" * (len(alone) != len(found))
         if differs:
             yield f"task {task!r} goes another way beside others: {differs}"
             return

@@ -102,6 +102,13 @@ class TextEnv(gym.Env[str, str]):
         return str(wanted)
 
 
+def only(env: str, where: str, holds: bool, **options: object) -> None:
+    """Refuse options that would do nothing: those that are not None where `holds` is False. Raises EnvError."""
+    for name, value in options.items():
+        if value is not None and not holds:
+            raise EnvError(f"{env}({name}={value!r}) works only with {where}; leave it out")
+
+
 def make(name: str, **options: Any) -> TextEnv:
     """Make an environment by its name (`alfworld`), its Gymnasium id, `module:Class` or `./file.py:Class`."""
     target = find_env(name)

@@ -43,6 +43,7 @@ class Address:
 
 
 def address_of(where: str | Sequence[str], env: Mapping[str, str], headers: Mapping[str, str], start_timeout: float) -> Address:
+    """Return the address of a URL or a command. Raises ConfigError where an argument is wrong or does not belong to it."""
     is_url = isinstance(where, str) and where.strip().lower().startswith(("http://", "https://"))
     if env and is_url:
         raise ConfigError(f"mcp({where!r}, env=…): env is for a command; a server behind a URL takes headers={{…}}")
@@ -262,6 +263,7 @@ def _server_error() -> type[Any]:
 
 
 async def connected(address: Address) -> _Connection:
+    """Return the live connection of this process, in the background loop. Raises EnvError where there is none to be had."""
     connection = connections.get(address)
     if connection is None or connection.dead:
         connection = connections[address] = _Connection(address)
@@ -285,6 +287,7 @@ def connect(address: Address) -> _Connection:
 
 
 async def disconnect(connections: Sequence[_Connection]) -> None:
+    """End connections, and the servers that they started; wait for it a while."""
     for c in connections:
         c.stop.set()
         if not c.opened.is_set():
@@ -322,6 +325,7 @@ def _keep(work: Coroutine[Any, Any, None]) -> None:
 
 
 def short(text: str) -> str:
+    """Cut the middle out of a message of more than 200 characters."""
     return text if len(text) <= 200 else f"{text[:120]} … {text[-60:]}"  # the value comes first in it, what is wrong last
 
 

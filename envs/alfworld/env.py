@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, get_args
 
-from agentgym.env import TextEnv
+from agentgym.env import TextEnv, only
 from agentgym.errors import DataError, EnvError, did_you_mean
 
 from .data import OFFICIAL_COUNTS, Games, Manifest, manifest, open_split
@@ -78,9 +78,9 @@ class ALFWorldEnv(TextEnv):
         if max_steps is not None and max_steps < 1:
             raise EnvError(f"ALFWorldEnv(max_steps={max_steps}): it is at least 1, or None for no limit")
         real = engine == "textworld"
-        _only("data=None (generated games)", data is None, size=size, n=n)
-        _only("engine='textworld'", real, caches=caches, timeout=timeout)
-        _only("engine='fast'", not real, state=None if state == "observation" else state)
+        only("ALFWorldEnv", "data=None (generated games)", data is None, size=size, n=n)
+        only("ALFWorldEnv", "engine='textworld'", real, caches=caches, timeout=timeout)
+        only("ALFWorldEnv", "engine='fast'", not real, state=None if state == "observation" else state)
         self.split, self.dialect, self.max_steps, self.scale = split, dialect, max_steps, scale
         self.blocking = real
         self._hash = state == "hash"
@@ -182,13 +182,6 @@ def _one_of(option: str, got: object, allowed: Sequence[str] | dict[str, int]) -
     if got not in allowed:
         close = did_you_mean(str(got), allowed)
         raise EnvError(f"ALFWorldEnv({option}={got!r}): it is one of {', '.join(allowed)}.{close}")
-
-
-def _only(where: str, holds: bool, **options: object) -> None:
-    """Refuse options that would do nothing."""
-    for name, value in options.items():
-        if value is not None and not holds:
-            raise EnvError(f"ALFWorldEnv({name}={value!r}) works only with {where}; leave it out")
 
 
 # Instances share these (as they share what `open_split` returns): hundreds of environments of one split read it once.

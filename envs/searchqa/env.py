@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import agentgym
+from agentgym.env import only
 from agentgym.errors import ConfigError, EnvError, did_you_mean
 from agentgym.task_file import Rows, read_rows
 from agentgym.toolcall import CallError
@@ -86,6 +87,11 @@ class SearchQAEnv(agentgym.ToolEnv):
             raise ConfigError(f"searchqa: topk={topk}, searches={searches}, max_chars={max_chars}, limit={limit}; all are at least 1")
         if data is not None and corpus is None:
             raise ConfigError("searchqa: questions of your own need a corpus: corpus=FILE.jsonl, or the address of a search server")
+        only("searchqa", "the embedded corpus", corpus is None or corpus == FACTBOOK, words=words, asked=asked or None)
+        only("searchqa", "the embedded questions", data is None, hops=None if tuple(hops) == (1, 2, 3) else hops)
+        served = _served(corpus)
+        only("searchqa", "search servers (corpus=http://…)", served, dialect=None if dialect == "search_r1" else dialect)
+        only("searchqa", "a corpus that is indexed here", not served, kind=None if kind == "bm25" else kind)
         self.given: str | None = None  # the answer
         self.hits: list[Hit] = []  # of the last search
         self._questions = (json.dumps(data, sort_keys=True), tuple(hops), limit)
@@ -194,13 +200,18 @@ def _hashable(corpus: str | Sequence[str] | None) -> Any:
     return corpus if corpus is None or isinstance(corpus, str) else tuple(corpus)
 
 
+def _served(corpus: str | Sequence[str] | None) -> bool:
+    """Return whether a corpus is the address of a server, or several."""
+    servers = [corpus] if isinstance(corpus, str) else corpus or ()
+    return bool(servers) and all(s.startswith(("http://", "https://")) for s in servers)
+
+
 @functools.lru_cache(maxsize=16)
 def _open(corpus: Any, dialect: Dialect, kind: str, words: int | None, asked: bool) -> Client | Retriever:
     """Return what answers the queries: one for all environments of this process."""
-    servers = [corpus] if isinstance(corpus, str) else corpus
-    if servers and all(s.startswith(("http://", "https://")) for s in servers):
-        return Client(servers, dialect=dialect)
-    if corpus is not None:
+    if _served(corpus):
+        return Client(corpus, dialect=dialect)
+    if corpus not in (None, FACTBOOK):
         if not isinstance(corpus, str):
             raise ConfigError(f"searchqa: corpus is one file, or addresses of servers (http://…); got {corpus!r}")
         return open_retriever(str(Path(corpus).expanduser()), kind)

@@ -7,11 +7,9 @@ index = Index.open("wiki.jsonl")
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 import threading
 import time
-import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -21,12 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 import orjson
 
-from agentgym.cache import atomic_folder, cache_dir
+from agentgym.cache import cache_dir
 from agentgym.errors import ConfigError, DataError, did_you_mean
 
 from . import factbook
 from .corpus import Document, Hit, digest, read, shown
-from .store import Stored, written
+from .store import Stored, built_once, written
 from .terms import tokenizer
 
 __all__ = ["Document", "Hit", "Index", "Retriever", "open_retriever"]
@@ -120,20 +118,10 @@ class Index:
     def _kept(cls, name: str, sha: str, documents: Iterable[Document], cache: Path | None, progress: bool, k1: float, b: float) -> Index:
         key = hashlib.sha256(f"{sha} {_FORMAT} {k1} {b}".encode()).hexdigest()[:32]
         folder = (cache or cache_dir() / "searchqa") / key
-        if folder.exists():
-            try:
-                return cls(folder)
-            except (OSError, ValueError, KeyError, TypeError, EOFError) as e:
-                warnings.warn(f"the index {folder} cannot be used ({e}); building it again", stacklevel=3)
-                shutil.rmtree(folder, ignore_errors=True)
         start = time.monotonic()
-        try:
-            with atomic_folder(folder) as new:
-                _build(name, documents, new, progress, k1, b)
-        except OSError as e:
-            raise DataError(f"cannot write the index of {name} to {folder.parent}: {e}; set AGENTGYM_CACHE to a folder with space") from e
-        index = cls(folder)
-        if progress and (seconds := time.monotonic() - start) > 2:
+        damaged = (OSError, ValueError, KeyError, TypeError, EOFError)
+        index, new = built_once(folder, name, cls, lambda new: _build(name, documents, new, progress, k1, b), damaged=damaged)
+        if new and progress and (seconds := time.monotonic() - start) > 2:
             size = sum(f.stat().st_size for f in folder.iterdir()) / 1e6
             print(f"{name}: {len(index):,} documents indexed in {seconds:.0f} s, {size:,.0f} MB in {folder}", file=sys.stderr, flush=True)
         return index

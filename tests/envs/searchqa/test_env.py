@@ -147,6 +147,11 @@ def test_bad_options_are_told(files: dict[str, Any], tmp_path: Path) -> None:
         ({**files, "split": "tset"}, ConfigError, r"no split 'tset'\. Did you mean 'test'"),
         ({"kind": "dense"}, ConfigError, "write it to a file"),
         ({"corpus": ["a", "b"]}, ConfigError, "one file, or addresses"),
+        ({**files, "words": 3}, EnvError, r"searchqa\(words=3\) works only with the embedded corpus; leave it out"),
+        ({**files, "asked": True}, EnvError, r"asked=True\) works only with the embedded corpus"),
+        ({**files, "hops": [2]}, EnvError, r"hops=\[2\]\) works only with the embedded questions"),
+        ({**files, "dialect": "flashrag"}, EnvError, "dialect='flashrag'.* works only with search servers"),
+        ({**files, "corpus": "http://127.0.0.1:9", "kind": "dense"}, EnvError, "kind='dense'.* works only with a corpus that is indexed here"),
     ]:
         with pytest.raises(error, match=said):
             make("searchqa", **options)
