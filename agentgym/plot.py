@@ -189,9 +189,11 @@ def _held_out(axis: Axes, x: list[float], points: Series) -> None:
     for i, stage in enumerate(points.stage):
         if re.fullmatch(r".*-\d+", stage):  # one during a stage, such as rl-20; the others are results, and said in numbers
             continue
+        # A stage that ends late has the final label close to its right: its own goes to the left.
+        left = i < len(x) - 1 and x[i] > 0.6 * x[-1]
         text = axis.annotate(
-            f"{stage} {points.value[i]:.0%}", (x[i], points.value[i]), xytext=(7, -3), textcoords="offset points",
-            fontsize=9, fontweight="bold", color=COLORS[0], va="top" if i else "center",
+            f"{stage} {points.value[i]:.0%}", (x[i], points.value[i]), xytext=(-9 if left else 7, -3), textcoords="offset points",
+            fontsize=9, fontweight="bold", color=COLORS[0], va="top" if i else "center", ha="right" if left else "left",
         )  # fmt: skip
         text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 

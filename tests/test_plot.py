@@ -67,3 +67,21 @@ def test_importing_it_imports_no_matplotlib_and_the_core_no_torch() -> None:
     heavy = ["matplotlib", "torch", "tensorboard", "agentgym.envs"]
     code = f"import sys\nfor m in {modules}: __import__('agentgym.' + m)\nprint([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_labels_of_a_stage_that_ends_late_do_not_meet() -> None:
+    from matplotlib.text import Annotation
+
+    from agentgym.plot import _figure, _held_out
+
+    figure, (axis,) = _figure("", panels=1)
+    rows = [
+        {"stage": "before", "step": 0, "eval/success": 0.0, "eval/low": 0.0, "eval/high": 0.01},
+        {"stage": "warm", "step": 160, "eval/success": 0.62, "eval/low": 0.58, "eval/high": 0.67},
+        {"stage": "final", "step": 184, "eval/success": 0.65, "eval/low": 0.6, "eval/high": 0.69},
+    ]
+    points = series(rows, "eval/success")
+    _held_out(axis, points.update, points)
+    figure.canvas.draw()
+    boxes = [t.get_window_extent() for t in axis.texts if isinstance(t, Annotation)]
+    assert len(boxes) == 3 and not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
