@@ -1,7 +1,8 @@
 """YAML files and `a.b=value` overrides → checked dataclasses. Unknown keys and wrong types are refused; no DictConfig travels.
 
 Layers are merged left to right. A plug-in section is a name (`credit: gigpo`) or a map with its options (`{name: gigpo, step_weight: 0.5}`);
-naming another plug-in drops the options of the first. Plural sections are maps; `objectives.kl=null` drops an entry.
+naming another plug-in drops the options of the first. Plural sections are maps; `objectives.kl=null` drops an entry, and an entry `"*": null`
+everything that earlier layers put there. A stage may begin with a recipe of its own (`stages.warm.recipe=imitate`).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Rollout:
     invalid_penalty: float = 0.0  # taken from the advantage of a step whose action was not accepted
     drop_uniform: bool = False  # dynamic sampling (DAPO): drop groups whose outcomes are all the same, draw others
     max_draws: int = 4  # dynamic sampling: at most this many times `tasks` are drawn for one update
+    max_staleness: int = 0  # versions that a token may be old when it is learnt from; above 0 other processes play while this one learns
 
 
 @dataclass
@@ -121,6 +123,8 @@ class Config:
     policy: Plugin = _plugin("hf")
     sampler: Plugin = _plugin("uniform")
     explore: Plugin = _plugin("independent")
+    teachers: dict[str, Plugin] = field(default_factory=dict)
+    critic: Plugin | None = None
     credit: Plugin | None = None
     weights: dict[str, Plugin] = field(default_factory=dict)
     objectives: dict[str, Plugin] = field(default_factory=dict)
@@ -136,6 +140,7 @@ class Config:
     stages: dict[str, Any] = field(default_factory=dict)
 
 
+ALL = "*"  # in a plural section: null here drops what earlier layers put there
 OF_THE_RUN = {"env", "splits", "model", "run", "recipe", "stages", "checkpoint", "loggers"}
 STAGE_KEYS = frozenset(f.name for f in dataclasses.fields(Config)) - OF_THE_RUN
 
@@ -151,6 +156,7 @@ LEAST: dict[str, dict[str, float]] = {
         "top_k": 0,
         "step_timeout": 0,
         "max_draws": 1,
+        "max_staleness": 0,
     },
     "update": {"count": 0, "passes": 1, "minibatches": 1, "tokens_per_microbatch": 1, "clip_norm": 0, "warmup": 0},
     "eval": {"every": 0, "tasks": 1, "k": 1, "temperature": 0, "top_p": 0, "top_k": 0, "show": 0},
@@ -190,14 +196,26 @@ def normalise(layer: Any, source: str, *, stage: bool = False) -> dict[str, Any]
         if value is None and (key == "stages" or _is_plugin_map(key)):
             out[key] = None  # drops the whole map
         elif key == "stages":
-            out[key] = {n: None if s is None else normalise(s, f"{where}.{n}", stage=True) for n, s in _map(value, where).items()}
+            out[key] = {n: None if s is None else _stage(s, f"{where}.{n}") for n, s in _map(value, where).items()}
         elif _is_plugin(key):
             out[key] = _long(value, where)
         elif _is_plugin_map(key):
             out[key] = {n: _long(p, f"{where}.{n}", key=n) for n, p in _map(value, where).items()}
+            if out[key].get(ALL) is not None:
+                raise ConfigError(f"{where}: '*' stands for all entries of earlier layers and can only be null, which drops them")
         else:
             out[key] = _section(key, value, where)
     return out
+
+
+def _stage(layer: Any, source: str) -> dict[str, Any]:
+    """Normalise a stage's layer, its own recipe first."""
+    own = {k: v for k, v in layer.items() if k != "recipe"} if isinstance(layer, Mapping) else layer
+    recipe = layer.get("recipe") if isinstance(layer, Mapping) else None
+    if recipe is None:
+        return normalise(own, source, stage=True)
+    path = find_file(fit(recipe, str, f"{source}.recipe"), "recipes")
+    return merge(normalise(read_yaml(path), str(path), stage=True), normalise(own, source, stage=True))
 
 
 def _map(value: Any, where: str) -> dict[str, Any]:
@@ -241,6 +259,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if key == "__replace__":
             continue
         old = out.get(key)
+        if isinstance(value, Mapping) and ALL in value:
+            old = None
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             renamed = "name" in value and value["name"] != old.get("name")
             out[key] = merge({}, value) if renamed or value.get("__replace__") else merge(old, value)
@@ -295,15 +315,18 @@ def _default(key: str) -> Any:
 
 
 def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Config:
-    """Merge files and overrides left to right. The first file's `recipe` is used only when no other file is given."""
+    """Merge files and overrides left to right.
+
+    The `recipe` of a single file is its base; one given by an override goes on top of the files, as if it had been given as the last of them.
+    """
     layers = [(read_yaml(f), str(f)) for f in files]
     over = [(read_override(o), f"override {o!r}") for o in overrides]
-    recipe = (layers[0][0] or {}).get("recipe") if len(layers) == 1 and isinstance(layers[0][0], Mapping) else None
-    for layer, _ in over:
-        recipe = layer.get("recipe", recipe)
+    own = (layers[0][0] or {}).get("recipe") if len(layers) == 1 and isinstance(layers[0][0], Mapping) else None
+    asked = [layer["recipe"] for layer, _ in over if "recipe" in layer]
+    recipe = asked[-1] if asked else own
     if recipe is not None:
         path = find_file(fit(recipe, str, "recipe"), "recipes")
-        layers.insert(0, (read_yaml(path), str(path)))
+        layers.insert(len(layers) if asked else 0, (read_yaml(path), str(path)))
     merged: dict[str, Any] = {}
     for layer, source in layers + over:
         merged = merge(merged, normalise(layer, source))

@@ -62,9 +62,7 @@ update: {count: 5, minibatches: 2}
 
 stages:
   warm: # the expert's demonstrations
-    policy: expert
-    credit: null
-    objectives: {clip: null, cross_entropy: {observation_weight: 0.3}}
+    recipe: imitate
     optimizer: {name: muon, lr: 3.0e-3}
     rollout: {tasks: 32, group_size: 1}
     update: {count: 40, minibatches: 4, decay: linear}

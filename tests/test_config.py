@@ -160,12 +160,36 @@ def test_bundled_names() -> None:
         load(["alfword"])
 
 
+def test_a_star_drops_what_earlier_layers_put_there() -> None:
+    base = normalise({"objectives": {"clip": {"low": 0.1}, "kl": {}}}, "a")
+    merged = merge(base, normalise({"objectives": {"*": None, "entropy": {"coefficient": 0.1}}}, "b"))
+    assert build(merged).objectives == {"entropy": Plugin("entropy", {"coefficient": 0.1})}
+    later = build(merge(merged, normalise({"objectives": {"clip": {}}}, "c"))).objectives
+    assert later == {"entropy": Plugin("entropy", {"coefficient": 0.1}), "clip": Plugin("clip")}
+    with pytest.raises(ConfigError, match=r"a: objectives: '\*' stands for all entries .* can only be null"):
+        normalise({"objectives": {"*": {"low": 1}}}, "a")
+
+
+def test_a_stage_with_a_recipe_of_its_own(write: Callable[[str, str], str]) -> None:
+    task = write(
+        "task.yaml",
+        "recipe: grpo\nweights: {sign: {}}\nobjectives: {kl: {}}\nstages: {warm: {recipe: imitate, update: {count: 3}}, rl: {}}",
+    )
+    found = stages(load([task], ["stages.warm.objectives.entropy.coefficient=0.1"]))
+    warm, rl = found["warm"], found["rl"]
+    assert set(warm.objectives) == {"cross_entropy", "entropy"} and warm.credit is None and warm.weights == {} and warm.update.count == 3
+    assert warm.policy == Plugin("expert") and set(rl.objectives) == {"clip", "kl"} and rl.credit == Plugin("grpo", {"norm": "std"})
+    with pytest.raises(ConfigError, match="recipes: "):
+        load([write("r.yaml", "stages: {warm: {recipe: nope}}")])
+
+
 def test_the_recipe_of_a_task_file(write: Callable[[str, str], str]) -> None:
     task = write("task.yaml", "recipe: grpo\ncredit: {norm: mean}")
     assert load([task]).credit == Plugin("grpo", {"norm": "mean"})  # the task file goes on top of its recipe
     assert load([task], ["recipe=rloo", "credit.norm=null"]).credit == Plugin("rloo", {"norm": None})
     other = write("other.yaml", "credit: rloo")
     assert load([task, other]).credit == Plugin("rloo") and not load([task, other]).objectives  # recipes given by hand replace it
+    assert load([task], ["recipe=gigpo"]).credit == load([task, "gigpo"]).credit  # the same as the file on the command line
     assert load([task], ["recipe=null", "credit.name=gigpo"]).objectives == {}
     with pytest.raises(ConfigError, match="recipes: "):
         load([write("r.yaml", "recipe: nope")])

@@ -43,6 +43,7 @@ class Batch:
     step_state, step_valid     [S] id of (group, state key); the environment accepted the action
     traj_group, outcome        [T] the group; the return without penalties
     success, truncated, length [T] solved; cut off by a limit; number of steps
+    state_text                 the state key of each id of step_state, a list of texts: similar states are found by it
     advantage, weight          [N] filled by credit and by the weight plug-ins
     streams, timings           name → [N] or [N, K], see streams.py; seconds that they took
     failed                     number of broken episodes that were left out
@@ -67,6 +68,7 @@ class Batch:
     success: Tensor
     truncated: Tensor
     length: Tensor
+    state_text: list[str] = field(default_factory=list)
     advantage: Tensor | None = None
     weight: Tensor | None = None
     streams: dict[str, Tensor] = field(default_factory=dict)
@@ -94,9 +96,11 @@ class Batch:
         """[N] bool: tokens that have a log-probability, which is all but the first of each segment."""
         return self.position > 0
 
-    def set_advantage(self, advantage: Tensor) -> None:
-        """Set `advantage` [N] from what credit returned, [S] or [N], plus the shaping penalty of the token's step."""
-        self.advantage = broadcast(advantage, self) + broadcast(self.step_penalty, self)
+    def set_advantage(self, advantage: Tensor, *, penalty: bool = True) -> None:
+        """Set `advantage` [N] from what credit returned, [S] or [N]; `penalty`: plus the shaping penalty of the token's step."""
+        self.advantage = broadcast(advantage, self)
+        if penalty:
+            self.advantage += broadcast(self.step_penalty, self)
 
     def advantage_of_steps(self) -> list[list[float]] | None:
         """Return one list per trajectory with a number per step, the mean advantage of its written tokens; None before credit."""
@@ -170,6 +174,7 @@ def pack(trajectories: Sequence[Trajectory], *, discount: float) -> Batch:
         success=_flags([t.success for t in kept]),
         truncated=_flags([t.status is Status.TRUNCATED for t in kept]),
         length=_ids([len(t.steps) for t in kept]),
+        state_text=[text for _, text in state_ids],
         failed=failed,
     )
 

@@ -17,14 +17,21 @@ from .batch import STEP, TOKEN, TRAJ, Batch
 
 # Columns of a packed batch; `advantage` and `weight` exist once credit and the weight plug-ins have run.
 PACKED = tuple(n for n in TOKEN + STEP + TRAJ if n not in ("advantage", "weight"))
+# What only credit may ask for beside it.
+FOR_CREDIT = ("state_text",)
 # What the update computes while it runs, with gradients: only objectives see these.
-LIVE = ("logp", "entropy")
+LIVE = {
+    "logp": "log-probability of the token, [N]",
+    "entropy": "entropy in nats of the distribution that the token is drawn from, [N]",
+    "logq": "log-probabilities of the tokens `teacher_ids` in its place, [N, K]",
+    "value_live": "the autoregressive critic's value of the context that ends with the token, [N]",
+}
 
 
-def columns(batch: Batch) -> dict[str, Tensor]:
+def columns(batch: Batch) -> dict[str, Any]:
     """Return every column that the batch holds, streams included, under its name."""
     found = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
-    return {n: x for n, x in found.items() if isinstance(x, Tensor)} | batch.streams
+    return {n: x for n, x in found.items() if isinstance(x, Tensor)} | {"state_text": batch.state_text} | batch.streams
 
 
 def call(fn: Callable[..., Any], source: Batch | Mapping[str, Tensor], **extra: Any) -> Any:

@@ -71,50 +71,82 @@ def _buckets(lengths: list[int], budget: int) -> Iterator[slice]:
             first = i
 
 
+def live(
+    model: nn.Module,
+    rows: Rows,
+    wanted: Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    among: Tensor | None = None,
+    valued: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Return what a forward pass says about the M tokens of `rows`, float32 and with gradient: columns of call.LIVE.
+
+    wanted [M] bool    the tokens whose `logp` [M] (and `entropy` [M], if asked for) is needed; the rest, and the first of each row, get 0
+    among [M, K] ids   adds `logq` [M, K], the log-probabilities of these ids in the token's place
+    valued [M] bool    adds `value_live` [M], the autoregressive critic's value after the token
+
+    No attention mask is needed, since causal attention never looks at padding to the right: this lets the fast causal kernel run. The head is
+    computed for the wanted tokens only, in chunks that are recomputed in the backward pass where the logits would be too large to keep.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature is {temperature}; the log-probabilities of greedy decoding are not defined, use a positive one")
+    keep = torch.zeros_like(rows.inside).masked_scatter(rows.inside, wanted)
+    keep[:, 0] = False
+    asked = rows.flat(keep)
+    hidden, head = features(model, rows.ids)
+
+    def score(x: Tensor, target: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
+        logits = head(x).float()
+        if temperature != 1.0:
+            logits = logits / temperature
+        if not entropy and among is None:
+            return (-F.cross_entropy(logits, target, reduction="none"),)
+        logq = logits.log_softmax(-1)
+        spread = -(logq.exp() * logq).sum(-1) if entropy else logq.new_zeros(len(x))
+        return logq.gather(-1, target[:, None])[:, 0], spread, logq.gather(-1, ids)
+
+    ids = hidden.new_zeros(int(asked.sum()), 0, dtype=torch.int64) if among is None else among[asked].long()
+    found = _chunked(score, (hidden[:, :-1][keep[:, 1:]], rows.ids[keep], ids), _vocabulary(model, hidden))
+    columns = {"logp": True, "entropy": entropy, "logq": among is not None}
+    out = {n: _place(x, asked) for (n, is_wanted), x in zip(columns.items(), found, strict=False) if is_wanted}
+    if valued is not None:
+        from . import reserve
+
+        out["value_live"] = _place(reserve.probe(model)(rows.flat(hidden)[valued]).float(), valued)
+    return out
+
+
+def _place(found: Tensor, where: Tensor) -> Tensor:
+    """Return [M, …] with `found` in the places that are True in `where` [M], 0 elsewhere."""
+    return found.new_zeros(len(where), *found.shape[1:]).index_put((where,), found)
+
+
 def logprobs(model: nn.Module, ids: Tensor, keep: Tensor, *, temperature: float = 1.0, entropy: bool = False) -> tuple[Tensor, Tensor | None]:
     """Return the log-probability of each token given those before it, and the entropy in nats of the distribution it comes from.
 
     ids [rows, L] right-padded, keep [rows, L] bool: the tokens wanted; the rest, and the first of each row, get 0. Both results [rows, L]
-    float32; the entropy is None unless asked for. No attention mask is needed, since causal attention never looks at padding to the right:
-    this lets the fast causal kernel run. The head is computed for the wanted tokens only.
+    float32; the entropy is None unless asked for.
     """
-    if temperature <= 0:
-        raise ValueError(f"temperature is {temperature}; the log-probabilities of greedy decoding are not defined, use a positive one")
-    wanted = keep[:, 1:]
-    features, head = _features(model, ids)
-    features, target = features[:, :-1][wanted], ids[:, 1:][wanted]
-
-    def score(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        logits = head(x).float()
-        if temperature != 1.0:
-            logits = logits / temperature
-        if not entropy:
-            return -F.cross_entropy(logits, y, reduction="none"), logits.new_zeros(0)
-        logq = logits.log_softmax(-1)
-        return logq.gather(-1, y[:, None])[:, 0], -(logq.exp() * logq).sum(-1)
-
-    logp, ent = _chunked(score, features, target, _vocabulary(model, features))
-    shape = wanted.shape
-
-    def place(x: Tensor) -> Tensor:
-        return F.pad(x.new_zeros(shape).masked_scatter(wanted, x), (1, 0))
-
-    return place(logp), place(ent) if entropy else None
+    rows = Rows(ids, torch.ones_like(keep), torch.arange(ids.numel(), device=ids.device))
+    found = live(model, rows, keep.flatten(), temperature=temperature, entropy=entropy)
+    return found["logp"].view(ids.shape), found["entropy"].view(ids.shape) if entropy else None
 
 
-def _chunked(score: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], x: Tensor, y: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Return score(x, y), in recomputed chunks when the logits would be too large to keep."""
+def _chunked(score: Callable[..., tuple[Tensor, ...]], columns: tuple[Tensor, ...], vocabulary: int) -> tuple[Tensor, ...]:
+    """Return score(*columns), in recomputed chunks when the logits would be too large to keep."""
     per_chunk = max(1, _MAX_LOGITS // vocabulary)
-    if len(x) <= per_chunk:
-        return score(x, y)
+    if len(columns[0]) <= per_chunk:
+        return score(*columns)
     parts = [
-        checkpoint(score, a, b, use_reentrant=False) if torch.is_grad_enabled() else score(a, b)
-        for a, b in zip(x.split(per_chunk), y.split(per_chunk), strict=True)
+        checkpoint(score, *chunk, use_reentrant=False) if torch.is_grad_enabled() else score(*chunk)
+        for chunk in zip(*(x.split(per_chunk) for x in columns), strict=True)
     ]
-    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+    return tuple(torch.cat(x) for x in zip(*parts, strict=True))
 
 
-def _features(model: nn.Module, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def features(model: nn.Module, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Return [rows, L, D] and the function from [M, D] to logits [M, V]; for unknown models the logits themselves and the identity."""
     outer: Any = model
     inner = outer.get_base_model() if hasattr(outer, "get_base_model") else outer

@@ -96,6 +96,7 @@ class Session:
         setup.check_disjoint(train_tasks, held_out)
         words = setup.corpus(config) if config.model.name == "tiny" else None
         model, tokenizer = load_model(config.model.name, corpus=words, seed=config.run.seed, device=config.run.device, **config.model.options)
+        setup.prepare_model(config, model, tokenizer)
         renderer = Renderer(tokenizer, stop_ids=end_ids(model))
         policy = setup.make_policy(config.policy, model, renderer)
         crew = Crew(config, model, tokenizer, n=config.run.workers) if config.run.workers > 1 else None
@@ -154,8 +155,8 @@ class Session:
             store.write(path, kept, advantages=batch.advantage_of_steps())
 
     def timings(self, batch: Batch) -> dict[str, float]:
-        """Return the seconds that each extra forward pass of this update took."""
-        return {f"seconds/stream/{n}": t for n, t in batch.timings.items()}
+        """Return the seconds that each extra piece of work of this update took: streams, and the critic's own learning."""
+        return {f"seconds/{n}": t for n, t in batch.timings.items()}
 
     def evaluated(self, label: str, report: Report) -> None:
         """Keep the result of an evaluation and show it."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentgym import registry
 from agentgym.config import Config, Plugin
+from agentgym.config import stages as stages_of
 from agentgym.env import TextEnv, make
 from agentgym.errors import ConfigError, EnvError, TaskError
 from agentgym.policy import Policy
@@ -92,6 +93,23 @@ def _player(env: TextEnv, seed: int) -> Callable[[str, Mapping[str, Any]], str]:
 def bind_map(kind: str, parts: Mapping[str, Plugin], reserved: tuple[str, ...] = ()) -> dict[str, Any]:
     """Bind every plug-in of a map; `reserved` options (such as an objective's coefficient) are left out."""
     return {n: registry.bind(kind, p.name, {k: v for k, v in p.options.items() if k not in reserved}) for n, p in parts.items()}
+
+
+def prepare_model(config: Config, model: Any, tokenizer: Any) -> None:
+    """Let the critics of all stages change the model (reserve tokens of its vocabulary) before anybody copies it."""
+    for c in stages_of(config).values():
+        prepare = getattr(registry.find("critic", c.critic.name), "prepare", None) if c.critic else None
+        if c.critic and prepare is not None:
+            prepare(model, tokenizer, **registry.bind("critic", c.critic.name, c.critic.options).keywords)  # type: ignore[attr-defined]
+
+
+def make_fillers(config: Config, model: Any, renderer: Renderer) -> tuple[dict[str, Any], Any]:
+    """Return the teachers by name, with the critic among them, and the critic or None."""
+    fillers = {n: bound(model, renderer) for n, bound in bind_map("teacher", config.teachers).items()}
+    if config.critic is None:
+        return fillers, None
+    critic = registry.bind("critic", config.critic.name, config.critic.options)(model, renderer)
+    return {**fillers, "critic": critic}, critic
 
 
 def make_policy(section: Plugin, model: Any, renderer: Renderer | None) -> Policy:

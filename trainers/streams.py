@@ -5,20 +5,47 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from agentgym.config import Config
 from agentgym.errors import ConfigError, did_you_mean
+from agentgym.types import Trajectory
 
 from .batch import Batch
-from .forward import logprobs, rows_of
+from .forward import live, rows_of
 
-Provider = Callable[[Batch], Tensor]
+
+@dataclass
+class Round:
+    """What a teacher or critic may look at beside the batch.
+
+    trajectories  those of the batch, in its order: broken ones are left out
+    update        number of the update in its stage, from 0
+    temperature   that of the sampler
+    budget        tokens of one forward pass, padding included
+    """
+
+    trajectories: Sequence[Trajectory] = ()
+    update: int = 0
+    temperature: float = 1.0
+    budget: int = 8192
+
+
+class Filler(Protocol):
+    """What makes streams: a teacher or a critic."""
+
+    provides: tuple[str, ...]
+
+    def fill(self, batch: Batch, round: Round) -> dict[str, Tensor]:
+        """Return the streams that it provides, each [N] or [N, K]."""
+        ...
+
+
 BUILT_IN = {
     "logp_train": "log-probability under the trainer's weights before the update",
     "entropy": "entropy in nats under the trainer's weights before the update",
@@ -40,9 +67,19 @@ class Reference:
             return score(self.model, batch, temperature=temperature, budget=budget)[0]
 
 
-def available(providers: Iterable[str] = ()) -> set[str]:
-    """Return the names of all streams that can be filled: the built-in ones and the given providers."""
-    return set(BUILT_IN) | set(providers)
+def available(fillers: Iterable[Filler] = ()) -> set[str]:
+    """Return the names of all streams that can be filled: the built-in ones and those of the given teachers and critics."""
+    return set(BUILT_IN) | {n for f in fillers for n in f.provides}
+
+
+def check_read(needs: set[str], fillers: Mapping[str, Filler]) -> None:
+    """Raise ConfigError for a teacher or critic whose streams nobody reads: it would do nothing."""
+    for name, filler in fillers.items():
+        if not needs & set(filler.provides):
+            raise ConfigError(
+                f"{name} provides {', '.join(filler.provides)}, which neither credit, weights nor objectives read: choose a credit or an objective "
+                f"that names one of them, or leave {name} out. They read: {', '.join(sorted(needs)) or 'no streams'}"
+            )
 
 
 def fill(
@@ -50,37 +87,47 @@ def fill(
     names: Iterable[str],
     model: nn.Module,
     reference: Reference | None,
-    config: Config,
-    providers: Mapping[str, Provider] | None = None,
+    round: Round,
+    fillers: Mapping[str, Filler] | None = None,
 ) -> None:
     """Fill `batch.streams` with the columns `names`, and `batch.timings` with the seconds that each took; both in place.
 
-    `providers` makes further streams (teachers, critics): batch → [N] or [N, K]; one of them may replace a built-in name. `logp_train` and
-    `entropy` share a forward pass. Raises ConfigError on a name that nobody fills, and on `ref_logp` without a reference.
+    A filler (name → teacher or critic) runs when one of the streams that it provides is asked for, and may replace a built-in one. `logp_train`
+    and `entropy` share a forward pass. Raises ConfigError on a name that nobody fills, and on `ref_logp` without a reference.
     """
-    temperature, budget = config.rollout.temperature, config.update.tokens_per_microbatch
-    providers = dict(providers or {})
-    wanted = set(names)
-    known = available(providers)
+    fillers = fillers or {}
+    wanted, known = set(names), available(fillers.values())
     for name in sorted(wanted - known):
         raise ConfigError(f"there is no stream {name!r}.{did_you_mean(name, known)} Streams: {', '.join(sorted(known))}")
-    if "ref_logp" in wanted and "ref_logp" not in providers:
+    theirs = {n for f in fillers.values() for n in f.provides}
+    own = sorted({"logp_train", "entropy"} & wanted - theirs)
+    how = {"temperature": round.temperature, "budget": round.budget}
+    if own:
+        with timed(batch, f"stream/{'+'.join(own)}"):
+            logp, entropy = score(model, batch, **how, entropy="entropy" in own)
+            found = {"logp_train": logp, "entropy": entropy}
+            batch.streams |= {n: found[n] for n in own}
+    if "ref_logp" in wanted - theirs:
         if reference is None:
             raise ConfigError("a method needs 'ref_logp', but the run keeps no reference model")
-        providers["ref_logp"] = lambda b: reference.score(b, temperature=temperature, budget=budget)
-    own = sorted({"logp_train", "entropy"} & wanted - set(providers))
-    if own:
-        start = time.perf_counter()
-        logp, entropy = score(model, batch, temperature=temperature, budget=budget, entropy="entropy" in own)
-        found = {"logp_train": logp, "entropy": entropy}
-        batch.streams |= {n: found[n] for n in own}
-        batch.timings["+".join(own)] = time.perf_counter() - start
-    for name in sorted(wanted - set(own)):
-        start = time.perf_counter()
-        batch.streams[name] = providers[name](batch)
-        batch.timings[name] = time.perf_counter() - start
-        if len(batch.streams[name]) != batch.n_tokens:
-            raise ValueError(f"stream {name!r} has {len(batch.streams[name])} rows, expected one per token: {batch.n_tokens}")
+        with timed(batch, "stream/ref_logp"):
+            batch.streams["ref_logp"] = reference.score(batch, **how)
+    for name, filler in fillers.items():
+        if wanted & set(filler.provides):
+            with timed(batch, f"stream/{name}"):
+                found = filler.fill(batch, round)
+            for stream, x in found.items():
+                if stream not in filler.provides or len(x) != batch.n_tokens:
+                    raise ValueError(f"{name} gave the stream {stream!r} with {len(x)} rows; expected {filler.provides}, one row per token: {batch.n_tokens}")
+            batch.streams |= found
+
+
+@contextlib.contextmanager
+def timed(batch: Batch, name: str) -> Iterator[None]:
+    """Note in `batch.timings` how long something took."""
+    start = time.perf_counter()
+    yield
+    batch.timings[name] = time.perf_counter() - start
 
 
 @torch.no_grad()
@@ -93,8 +140,8 @@ def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, en
     there = batch.to(device)
     logp, ent = torch.zeros(2, batch.n_tokens, device=device)
     for rows in rows_of(there, budget):
-        x, y = logprobs(model, rows.ids, rows.inside, temperature=temperature, entropy=entropy)
-        logp[rows.index] = rows.flat(x)
-        if y is not None:
-            ent[rows.index] = rows.flat(y)
+        found = live(model, rows, torch.ones_like(rows.index, dtype=torch.bool), temperature=temperature, entropy=entropy)
+        logp[rows.index] = found["logp"]
+        if entropy:
+            ent[rows.index] = found["entropy"]
     return logp.to(batch.token.device), ent.to(batch.token.device)

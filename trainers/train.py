@@ -18,11 +18,12 @@ from agentgym.evaluate import Report, evaluate
 from agentgym.rollout import Agent, collect
 from agentgym.types import Trajectory
 
-from . import setup
+from . import setup, streams
 from .batch import Batch, pack
 from .call import call
+from .diagnose import diagnose, staleness
 from .session import Session
-from .streams import fill
+from .streams import Round, fill, timed
 from .update import Updater
 
 Groups = list[list[Trajectory]]
@@ -50,7 +51,7 @@ async def _train(s: Session) -> dict[str, Any]:
     for i, loop in enumerate(loops):
         if s.state.stage > i:
             continue
-        s.enter(i, loop.name, loop.parts(), reference="ref_logp" in loop.updater.needs(loop.credit))
+        s.enter(i, loop.name, loop.parts(), reference="ref_logp" in loop.needs)
         await loop.run()
         last = i == len(loops) - 1
         await held_out(s, "final" if last else loop.name, full=True)
@@ -73,12 +74,15 @@ class Stage:
         self.sampler = registry.bind("sampler", c.sampler.name, c.sampler.options)(session.train_tasks, setup.seed_of(c.run.seed, name))
         self.credit = registry.bind("credit", c.credit.name, c.credit.options) if c.credit else None
         self.memory: dict[str, Any] = {}
+        self.fillers, self.critic = setup.make_fillers(c, model, session.renderer)
         self.updater = Updater.from_config(c, model, crew=session.crew, stage=name)
-        self.updater.check(self.credit)
+        self.updater.check(self.credit, self.fillers.values())
+        self.needs = self.updater.needs(self.credit, self.fillers.values())
+        streams.check_read(self.needs, self.fillers)
 
     def parts(self) -> dict[str, Any]:
         """Return what a checkpoint must hold of this stage: name → object with state_dict and load_state_dict, or a plain dict."""
-        return {"optimizer": self.updater, "sampler": self.sampler, "memory": self.memory}
+        return {"optimizer": self.updater, "sampler": self.sampler, "memory": self.memory, **self.fillers}
 
     async def run(self) -> None:
         """Update until the count is reached or the time is up."""
@@ -92,8 +96,8 @@ class Stage:
         while s.state.update < count and not s.out_of_time(self.c.run.minutes):
             started = time.perf_counter()
             groups, drawn = await self.rollouts()
-            batch, rolled = self.learn_from(groups), time.perf_counter()
-            metrics = self.updater.run(batch, passes=self.c.update.passes, minibatches=self.c.update.minibatches, generator=self.generator())
+            rolled = time.perf_counter()
+            batch, metrics = self.learn_from(groups)
             self.publish()
             seconds = {"seconds/rollout": rolled - started, "seconds/update": time.perf_counter() - rolled}
             s.record(self.name, {**rollout_metrics(drawn, self.kind), **metrics, **seconds, **s.timings(batch)}, groups, batch)
@@ -115,14 +119,31 @@ class Stage:
                 break
         return kept[: r.tasks] or drawn, drawn
 
-    def learn_from(self, groups: Groups) -> Batch:
-        """Pack, fill the streams that somebody asks for, and assign credit."""
-        batch = pack([t for g in groups for t in g], discount=self.c.discount)
-        fill(batch, self.updater.needs(self.credit), self.s.model, self.s.reference, self.c)
-        if self.credit is not None:
-            extra = {"state": self.memory} if "state" in registry.options_of(self.credit) else {}
-            batch.set_advantage(call(self.credit, batch, **extra))
-        return batch
+    def learn_from(self, groups: Groups) -> tuple[Batch, dict[str, float]]:
+        """Pack, fill the streams that somebody asks for, assign credit, and update critic and policy."""
+        u, played = self.c.update, [t for g in groups for t in g]
+        batch = pack(played, discount=self.c.discount)
+        round = Round([t for t in played if not t.failed], self.s.state.update, self.updater.temperature, u.tokens_per_microbatch)
+        fill(batch, self.needs, self.s.model, self.s.reference, round, self.fillers)
+        metrics = self.assign(batch) if self.credit is not None else {}
+        metrics |= staleness(batch, self.s.state.version)
+        warming = self.critic is not None and self.critic.warming(round.update)
+        if self.critic is not None:
+            with timed(batch, "learn/critic"):
+                metrics |= self.critic.learn(batch, round, self.generator("critic"))
+        if warming:  # the policy stays as it is until its critic knows something
+            batch.set_advantage(torch.zeros(batch.n_steps), penalty=False)
+        if not warming or self.critic.shared:
+            metrics |= self.updater.run(batch, passes=u.passes, minibatches=u.minibatches, generator=self.generator("minibatches"))
+        return batch, metrics
+
+    def assign(self, batch: Batch) -> dict[str, float]:
+        """Give every written token its advantage; return what the method says about itself, and what holds for all methods."""
+        extra = {"state": self.memory} if "state" in registry.options_of(self.credit) else {}
+        found = call(self.credit, batch, **extra)
+        advantage, metrics = found if isinstance(found, tuple) else (found, {})
+        batch.set_advantage(advantage, penalty="step_penalty" not in registry.columns_of(self.credit))
+        return {f"credit/{n}": float(x) for n, x in metrics.items()} | diagnose(batch)
 
     def publish(self) -> None:
         """Hand the new weights to whoever samples."""
@@ -133,8 +154,8 @@ class Stage:
     def seed(self, *parts: Any) -> int:
         return setup.seed_of(self.c.run.seed, self.name, self.s.state.update, *parts) % 2**40
 
-    def generator(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self.seed("minibatches"))
+    def generator(self, what: str) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seed(what))
 
     async def close(self) -> None:
         self.gym.close()
@@ -164,7 +185,7 @@ def rollout_metrics(groups: Groups, kind: str = "rollout") -> dict[str, float]:
         "turns": float(len(steps)),
         "spread": mean([float(has_spread(g)) for g in groups]),
     }
-    return {f"{kind}/{name}": value for name, value in out.items()}
+    return {f"{kind}/{name}": x for name, x in out.items()}
 
 
 async def held_out(s: Session, label: str, *, full: bool) -> Report:

@@ -18,12 +18,13 @@ from agentgym.errors import ConfigError, did_you_mean
 
 from . import streams
 from .batch import TOKEN, Batch
-from .call import LIVE, PACKED, call, check, columns, name_of, takes_state
+from .call import FOR_CREDIT, LIVE, PACKED, call, check, columns, name_of, takes_state
 from .call import needs as columns_needed
-from .forward import Rows, logprobs, rows_of
+from .forward import Rows, live, rows_of
 
 if TYPE_CHECKING:
     from .crew import Crew
+    from .streams import Filler
 
 Objective = tuple[str, Callable[..., Any], float]  # name, function, coefficient
 Plan = Sequence[tuple[Tensor, Tensor]]  # per objective: what each token counts, and its coefficient in the loss
@@ -101,7 +102,7 @@ class Updater:
         for group in self.optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         self._fns = [f for _, f, _ in self.objectives]
-        self._entropy = "entropy" in columns_needed(self._fns)
+        self._live = [set(LIVE) & columns_needed([fn]) for fn in self._fns]
         self._device = next(self.model.parameters()).device
 
     @classmethod
@@ -132,24 +133,30 @@ class Updater:
             stage=stage,
         )
 
-    def check(self, credit: Callable[..., Any] | None = None, providers: Iterable[str] = ()) -> None:
-        """Raise ConfigError when a part names a column that nothing will provide; `providers`: streams beside the built-in ones."""
-        have = {*PACKED, *streams.available(providers)}
+    def check(self, credit: Callable[..., Any] | None = None, fillers: Iterable[Filler] = ()) -> None:
+        """Raise ConfigError when a part names a column that nothing will provide; `fillers`: the teachers and the critic."""
+        have = {*PACKED, *streams.available(fillers)}
         if credit is not None:
-            check([credit], have)
+            check([credit], {*have, *FOR_CREDIT})
             have.add("advantage")
         check(self.weights, have)
         check(self._fns, {*have, *LIVE, "weight"})
         check([self.reduce], {*have, "loss", "weight"})
+        for column in sorted(self._with_live() - have):
+            raise ConfigError(f"'logq' is about the tokens in {column!r}, which nothing provides: name a teacher that does (teachers.NAME)")
 
-    def needs(self, credit: Callable[..., Any] | None = None, providers: Iterable[str] = ()) -> set[str]:
+    def needs(self, credit: Callable[..., Any] | None = None, fillers: Iterable[Filler] = ()) -> set[str]:
         """Return the streams to fill before an update: those that credit, weights or objectives name."""
         before = columns_needed([*([] if credit is None else [credit]), *self.weights])
-        return (before | columns_needed(self._fns) - set(LIVE)) & streams.available(providers)
+        return (before | columns_needed(self._fns) - set(LIVE) | self._with_live()) & streams.available(fillers)
+
+    def _with_live(self) -> set[str]:
+        """Return the streams that the live columns are about."""
+        return {"teacher_ids"} if any("logq" in names for names in self._live) else set()
 
     def run(self, batch: Batch, *, passes: int = 1, minibatches: int = 1, generator: torch.Generator) -> dict[str, float]:
         """Take passes × minibatches optimiser steps over whole trajectories and return the metrics, averaged over the steps."""
-        batch = self.weigh(batch.to(self._device))
+        batch = self.weigh(replace(batch.to(self._device), state_text=[]))  # for credit only; other processes need not get it
         steps = [self.step(batch, part) for _ in range(passes) for part in split(batch, minibatches, generator)]
         return _average(steps)
 
@@ -188,7 +195,8 @@ class Updater:
         logp = blank if part.logp_old is None else part.logp_old
         with torch.no_grad():
             state = {"state": dict(self.state.get(name, {}))} if takes_state(fn) else {}  # a copy: a rehearsal leaves no memory
-            loss, extra = _loss_and_extra(call(fn, part, logp=logp, entropy=blank, **state))
+            logq = torch.zeros_like(part.streams["teacher_ids"], dtype=torch.float32) if "teacher_ids" in part.streams else blank
+            loss, extra = _loss_and_extra(call(fn, part, logp=logp, entropy=blank, logq=logq, value_live=blank, **state))
         _expect(loss, (part.n_tokens,), f"objective {name}")
         base = torch.where(part.scored, extra.get("weight", part.sampled).float(), 0.0)
         loss = torch.zeros_like(blank, requires_grad=True)
@@ -216,28 +224,45 @@ class Updater:
 
     def _backward(self, part: Batch, rows: Rows, plan: Plan, meter: Meter) -> None:
         """Add the gradient of one micro-batch."""
+        found, written = self._forward(part, rows, plan)
         i = rows.index
-        wanted = written = part.sampled[i] & part.scored[i]
-        for _, c in plan:
-            wanted = wanted | (c[i] != 0)
-        keep = torch.zeros_like(rows.inside).masked_scatter(rows.inside, wanted)
-        logp, entropy = logprobs(self.model, rows.ids, keep, temperature=self.temperature, entropy=self._entropy)
-        live = {"logp": rows.flat(logp)} | ({} if entropy is None else {"entropy": rows.flat(entropy)})
         have = columns(part)
         token_level = {*TOKEN, *part.streams}
-        view = {n: have[n][i] if n in token_level else have[n] for n in have} | {"segment": rows.segment()} | live
-        total = logp.new_zeros(())
+        view = {n: have[n][i] if n in token_level else have[n] for n in have} | {"segment": rows.segment()} | found
+        total = found["logp"].new_zeros(())
         for (name, fn, coefficient), (base, c) in zip(self.objectives, plan, strict=True):
             state = {"state": self.state.setdefault(name, {})} if takes_state(fn) else {}
             loss, extra = _loss_and_extra(call(fn, view, **state))
-            value = (c[i] * loss)[c[i] != 0].sum()  # indexed, not multiplied: 0 · inf on a token that does not count would be nan
-            total = total + coefficient * value
-            meter.add_loss(name, coefficient, value)
+            part_of_loss = (c[i] * loss)[c[i] != 0].sum()  # indexed, not multiplied: 0 · inf on a token that does not count would be nan
+            total = total + coefficient * part_of_loss
+            meter.add_loss(name, coefficient, part_of_loss)
             meter.add_tokens(name, extra, base[i])
-        meter.add_tokens("", {n: x for n, x in {"nll": -live["logp"], "entropy": live.get("entropy")}.items() if x is not None}, written)
+        meter.add_tokens("", {"nll": -found["logp"]} | {n: found[n] for n in ("entropy",) if n in found}, written)
         meter.cells += rows.ids.numel()
         if total.requires_grad:
             total.backward()
+
+    def _forward(self, part: Batch, rows: Rows, plan: Plan) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the live columns [M] that the objectives name, where they have a weight, and which tokens were written [M]."""
+        i = rows.index
+        wanted = written = part.sampled[i] & part.scored[i]
+        valued = torch.zeros_like(written)
+        for (_, c), names in zip(plan, self._live, strict=True):
+            if names & {"logp", "entropy", "logq"}:
+                wanted = wanted | (c[i] != 0)
+            if "value_live" in names:
+                valued = valued | (c[i] != 0)
+        every = set().union(*self._live)
+        found = live(
+            self.model,
+            rows,
+            wanted,
+            temperature=self.temperature,
+            entropy="entropy" in every,
+            among=part.streams["teacher_ids"][i] if "logq" in every else None,
+            valued=valued if "value_live" in every else None,
+        )
+        return found, written
 
     def _apply(self) -> dict[str, float]:
         """Clip, check and apply the gradient; one that is not finite is dropped and counted."""
@@ -281,9 +306,9 @@ class Meter:
         self.owner: dict[str, str] = {}
         self.cells = 0
 
-    def add_loss(self, name: str, coefficient: float, value: Tensor) -> None:
-        self.loss[f"loss/{name}"] += float(value.detach())
-        self.loss["loss"] += coefficient * float(value.detach())
+    def add_loss(self, name: str, coefficient: float, loss: Tensor) -> None:
+        self.loss[f"loss/{name}"] += float(loss.detach())
+        self.loss["loss"] += coefficient * float(loss.detach())
 
     def add_tokens(self, name: str, found: dict[str, Tensor], base: Tensor) -> None:
         """Add metrics [M], to be averaged over the tokens that count; two objectives with one metric's name get theirs in front."""
@@ -297,8 +322,8 @@ class Meter:
     def add(self, other: Meter) -> None:
         """Add what another process measured."""
         self.cells += other.cells
-        for name, value in other.loss.items():
-            self.loss[name] += value
+        for name, loss in other.loss.items():
+            self.loss[name] += loss
         for key, (total, n) in other.sums.items():
             mine = self.sums.get(key, (0.0, 0.0))
             self.sums[key] = (mine[0] + total, mine[1] + n)

@@ -49,7 +49,7 @@ def test_pack_by_hand():
 
 
 def test_every_column_is_listed():
-    assert set(TOKEN + STEP + TRAJ) == {f.name for f in dataclasses.fields(Batch)} - {"streams", "timings", "failed"}
+    assert set(TOKEN + STEP + TRAJ) == {f.name for f in dataclasses.fields(Batch)} - {"state_text", "streams", "timings", "failed"}
 
 
 def test_select_is_what_packing_those_alone_gives(random_batch):

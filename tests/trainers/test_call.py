@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.call import PACKED, call, check, columns, needs
+from agentgym.trainers.call import FOR_CREDIT, PACKED, call, check, columns, needs
 
 
 def reverse_kl(logp: Tensor, teacher_logp: Tensor, *, beta: float = 1.0) -> Tensor:
@@ -39,7 +39,7 @@ def test_a_missing_column_is_named_before_any_work():
 
 
 def test_packed_columns_are_what_a_batch_has(golden):
-    assert set(columns(golden)) == set(PACKED)
+    assert set(columns(golden)) == {*PACKED, *FOR_CREDIT}
 
 
 def test_without_logprobs_the_reason_is_given(golden):

@@ -16,13 +16,17 @@ from agentgym import registry
 from agentgym.errors import ConfigError
 from agentgym.trainers import streams
 from agentgym.trainers.batch import Batch
-from agentgym.trainers.call import LIVE, PACKED, call, check, takes_state
+from agentgym.trainers.call import FOR_CREDIT, LIVE, PACKED, call, check, takes_state
 
 EVERY = [(k, n) for k in registry.KINDS for n in registry.names(k)]
 PURE = [(k, n) for k, n in EVERY if k in ("credit", "weight", "objective", "reduce")]
 # What an option may not be called, since a configuration gives it another meaning.
 RESERVED = {"name", "coefficient", "__replace__"}
-DEFAULTS = {"fixed_length": {"length": 8}}
+DEFAULTS = {"fixed_length": {"length": 8}, "value": {"of": "state"}}
+# What teachers and critics provide, and what only credit sees.
+FILLED = {n for k, p in EVERY if k in ("teacher", "critic") for n in registry.find(k, p).provides}
+# These normalise over the whole batch, by definition.
+WHOLE_BATCH = {"reinforce_pp", "reinforce_pp_baseline", "gae", "step_gae"}
 
 
 def ids(pairs: list[tuple[str, str]]) -> list[str]:
@@ -74,6 +78,12 @@ def batch(random_batch: Callable[..., Batch]) -> Batch:
     g = torch.Generator().manual_seed(0)
     for stream in streams.BUILT_IN:
         out.streams[stream] = torch.rand(out.n_tokens, generator=g) - (0.0 if stream == "entropy" else 3.0)
+    for stream in sorted(FILLED - {"teacher_ids", "teacher_logq", "value_kind", "teacher_mask"}):
+        out.streams[stream] = torch.rand(out.n_tokens, generator=g) - 0.5
+    out.streams["value_kind"] = torch.randint(3, (out.n_tokens,), generator=g)
+    out.streams["teacher_mask"] = (out.sampled & (torch.rand(out.n_tokens, generator=g) < 0.5)).float()
+    out.streams["teacher_ids"] = torch.arange(4).repeat(out.n_tokens, 1)
+    out.streams["teacher_logq"] = torch.randn(out.n_tokens, 5, generator=g).log_softmax(-1)[:, :4]
     out.advantage = torch.randn(out.n_tokens, generator=g)
     out.weight = torch.rand(out.n_tokens, generator=g)
     return out
@@ -86,7 +96,9 @@ def run(kind: str, name: str, batch: Batch) -> tuple[Any, dict[str, Tensor]]:
     n = batch.n_tokens
     extra: dict[str, Any] = {}
     if kind == "objective":
-        extra = {"logp": (-3 * torch.rand(n, generator=g)).requires_grad_(), "entropy": torch.rand(n, generator=g).requires_grad_()}
+        extra = {name: torch.rand(n, generator=g).requires_grad_() for name in ("entropy", "value_live")}
+        extra |= {"logp": (-3 * torch.rand(n, generator=g)).requires_grad_()}
+        extra |= {"logq": torch.randn(n, 5, generator=g).log_softmax(-1)[:, :4].clone().requires_grad_()}
     if kind == "reduce":
         extra = {"loss": torch.randn(n, generator=g).requires_grad_(), "weight": batch.weight}
     if takes_state(fn):
@@ -95,14 +107,15 @@ def run(kind: str, name: str, batch: Batch) -> tuple[Any, dict[str, Tensor]]:
 
 
 def tensors(x: Any) -> list[Tensor]:
-    return [x] if isinstance(x, Tensor) else [t for part in x for t in (part.values() if isinstance(part, dict) else [part])]
+    found = [x] if isinstance(x, Tensor) else [t for part in x for t in (part.values() if isinstance(part, dict) else [part])]
+    return [torch.as_tensor(t) for t in found]
 
 
 @pytest.mark.parametrize("kind, name", PURE, ids=ids(PURE))
 def test_columns_are_known_ones(kind: str, name: str) -> None:
     fn = registry.bind(kind, name, DEFAULTS.get(name, {}))
-    have = {*PACKED, *streams.available(), "advantage", "weight", *(LIVE if kind == "objective" else ()), *(("loss",) if kind == "reduce" else ())}
-    check([fn], have)
+    own = {"objective": set(LIVE), "credit": set(FOR_CREDIT), "reduce": {"loss"}}.get(kind, set())
+    check([fn], {*PACKED, *streams.available(), *FILLED, "advantage", "weight", *own})
 
 
 @pytest.mark.parametrize("kind, name", PURE, ids=ids(PURE))
@@ -127,6 +140,8 @@ def test_shapes_and_gradients(kind: str, name: str, batch: Batch) -> None:
     out, seen = run(kind, name, batch)
     n, s = batch.n_tokens, batch.n_steps
     if kind == "credit":
+        out, metrics = out if isinstance(out, tuple) else (out, {})
+        assert all(isinstance(x, float) for x in metrics.values())
         assert out.shape in ((s,), (n,)) and not out.requires_grad
     if kind == "weight":
         assert out.shape == (n,) and not out.requires_grad and (out >= 0).all()
@@ -143,15 +158,21 @@ def test_shapes_and_gradients(kind: str, name: str, batch: Batch) -> None:
         torch.testing.assert_close((grad * seen["loss"]).sum(), out)
 
 
-@pytest.mark.parametrize("name", list(registry.names("credit")))
-def test_credit_stays_inside_the_group(name: str, batch: Batch, random_batch: Callable[..., Batch]) -> None:
+def credit(name: str, batch: Batch) -> Tensor:
+    found, _ = run("credit", name, batch)
+    return found[0] if isinstance(found, tuple) else found
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.names("credit")) - WHOLE_BATCH))
+def test_credit_stays_inside_the_group(name: str, batch: Batch) -> None:
     """The other groups' results change nothing."""
-    before, _ = run("credit", name, batch)
+    before = credit(name, batch)
     other = copy.deepcopy(batch)
     others_traj = other.traj_group != 0
     other.outcome[others_traj] += 7.0
     other.step_return[others_traj[other.step_traj]] *= 3.0
-    after, _ = run("credit", name, other)
+    other.step_reward[others_traj[other.step_traj]] += 1.0
+    after = credit(name, other)
     mine = ~others_traj[batch.step_traj]
     if before.shape[0] == batch.n_tokens:
         mine = mine[batch.step]

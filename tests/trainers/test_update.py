@@ -71,6 +71,34 @@ def test_order_of_trajectories_never_changes_the_gradient(make_model, trajectory
     assert torch.allclose(*seen, rtol=1e-4, atol=1e-6)
 
 
+def test_the_layout_never_changes_the_gradient(make_model, trajectory):
+    """One segment per episode, or one per step that reads everything before it: the same words in the same places give the same gradient."""
+    import copy
+
+    import numpy as np
+
+    from agentgym.trainers.batch import pack
+
+    rng, model, seen = np.random.default_rng(0), make_model(), []
+    episodes = [trajectory(f"g{i % 2}", "ab" * n, [0] * n + [i % 3] * n, rng=rng) for i, n in enumerate((1, 3, 2, 1))]
+    apart = copy.deepcopy(episodes)
+    for t in apart:
+        context: list[int] = []
+        for s in t.steps:
+            context += s.prompt
+            s.prompt, s.new_segment = list(context), True
+            context += s.completion.tokens
+    for layout in (episodes, apart):
+        batch = pack(layout, discount=0.95)
+        batch.set_advantage(bind("credit", "gigpo")(batch.outcome, batch.traj_group, batch.step_traj, batch.step_return, batch.step_state))
+        u = updater(model, tokens_per_microbatch=40)
+        metrics = u.step(batch)
+        seen.append((batch.n_segments, metrics["loss"], u.optimizer.seen))
+    assert seen[0][0] == 4 and seen[1][0] == 14
+    assert seen[0][1] == pytest.approx(seen[1][1], abs=1e-5)
+    assert torch.allclose(seen[0][2], seen[1][2], rtol=1e-4, atol=1e-5)
+
+
 def test_gradient_is_that_of_the_whole_loss_written_out(make_model, random_batch):
     """One padded forward over everything, the loss as a formula: the reference that the machinery must agree with."""
     batch, model = ready(random_batch(seed=2)), make_model()

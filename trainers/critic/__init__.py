@@ -1,0 +1,1 @@
+"""Plug-ins of the kind critic: what a state is worth."""
