@@ -85,32 +85,61 @@ def learning_curve(metrics: Rows, out: Path, *, title: str, held_out: str = HELD
     return _save(figure, out)
 
 
-def compare_curves(runs: Mapping[str, Sequence[Rows]], out: Path, *, title: str = "", metric: str = HELD_OUT, training: str = TRAINING) -> Path:
-    """Draw several methods, each over several seeds: the mean as a line, the range over the seeds as a band; return `out`.
+def compare_curves(
+    runs: Mapping[str, Sequence[Rows]], out: Path, *, title: str = "", metric: str = HELD_OUT, training: str = TRAINING, reference: str = ""
+) -> Path:
+    """Draw several methods, a panel each, over several seeds: the mean as a line, its 95 % interval over the seeds as a band; return `out`.
 
-    runs    method → one list of metric rows per seed
-    metric  compared at the updates where every seed of the method has it; `training` is drawn, smoothed, where no run has `metric`
+    runs       method → one list of metric rows per seed
+    metric     compared at the updates where every seed of the method has it; `training` is drawn, smoothed, where no run has `metric`
+    reference  the method that is drawn in grey in every other panel; the first one when none is named
 
     Raises DataError when a method has nothing to draw.
     """
     smooth = not any(series(rows, metric).value for seeds in runs.values() for rows in seeds)
-    name = training if smooth else metric
-    figure, (axis,) = _figure(title, panels=1)
-    for color, (method, seeds) in zip(COLORS * (1 + len(runs) // len(COLORS)), runs.items(), strict=False):
-        tracks = [_track(rows, name, smooth) for rows in seeds]
-        x = sorted(set.intersection(*map(set, tracks))) if tracks else []
-        if not x:
-            raise DataError(f"compare_curves: the {len(tracks)} runs of {method!r} have no update in common where {name!r} was measured")
-        columns = [[t[u] for t in tracks] for u in x]
-        mean = [sum(c) / len(c) for c in columns]
-        label = f"{method} ({len(tracks)} seed{'s' * (len(tracks) > 1)})"
-        axis.plot(x, mean, color=color, lw=2.2, marker="" if smooth else "o", ms=5, label=label)
-        axis.fill_between(x, list(map(min, columns)), list(map(max, columns)), color=color, alpha=0.16, lw=0)
-        axis.annotate(f"{mean[-1]:.0%}", (x[-1], mean[-1]), xytext=(7, -3), textcoords="offset points", color=color, fontsize=9)
-    axis.set_xlabel("updates")
-    axis.set_ylabel("success in training (running mean)" if smooth else "held-out success")
-    _legend(figure, axis, note="line: mean, band: range over seeds")
+    curves = {method: _curve(method, seeds, training if smooth else metric, smooth) for method, seeds in runs.items()}
+    reference = reference or next(iter(curves))
+    figure, axes = _figure(title, panels=len(curves), columns=min(5, len(curves)))
+    for i, (axis, (method, curve)) in enumerate(zip(axes, curves.items(), strict=False)):
+        if method != reference:
+            axis.plot(curves[reference][0], curves[reference][1], color=GREY, lw=1.4, ls=(0, (4, 2)), label=f"{reference} (mean)" if i < 2 else None)
+        x, mean, half = curve
+        color = COLORS[0] if method != reference else GREY
+        axis.plot(x, mean, color=color, lw=2.2, marker="" if smooth else "o", ms=4)
+        axis.fill_between(
+            x, [m - h for m, h in zip(mean, half, strict=True)], [m + h for m, h in zip(mean, half, strict=True)], color=color, alpha=0.18, lw=0
+        )
+        axis.annotate(f"{mean[-1]:.0%}", (x[-1], mean[-1]), xytext=(-4, 7), textcoords="offset points", color=color, fontsize=9, ha="right")
+        axis.set_title(f"{method} ({len(runs[method])} seed{'s' * (len(runs[method]) > 1)})", fontsize=10, loc="left")
+        axis.set_xlabel("updates", fontsize=8)
+    for axis in axes[len(curves) :]:
+        axis.set_visible(False)
+    figure.supylabel("success in training (running mean)" if smooth else "held-out success", fontsize=9)
+    _legend(figure, axes[min(1, len(curves) - 1)], note="line: mean over seeds, band: its 95 % interval")
     return _save(figure, out)
+
+
+def _curve(method: str, seeds: Sequence[Rows], name: str, smooth: bool) -> tuple[list[float], list[float], list[float]]:
+    """Return updates, mean over the seeds, and half of its 95 % interval (0 for a single seed)."""
+    tracks = [_track(rows, name, smooth) for rows in seeds]
+    x = sorted(set.intersection(*map(set, tracks))) if tracks else []
+    if not x:
+        raise DataError(f"compare_curves: the {len(tracks)} runs of {method!r} have no update in common where {name!r} was measured")
+    found = [mean_interval([t[u] for t in tracks]) for u in x]
+    return x, [m for m, _ in found], [0.0 if math.isnan(h) else h for _, h in found]
+
+
+# Student's t at 97.5 % for 1, 2, … degrees of freedom.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean over runs, and half of its 95 % interval by Student's t (nan for one run)."""
+    n, mean = len(values), sum(values) / len(values)
+    if n < 2:
+        return mean, math.nan
+    deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1))
+    return mean, (_T[n - 2] if n - 2 < len(_T) else 1.96) * deviation / math.sqrt(n)
 
 
 def _track(rows: Rows, name: str, smooth: bool) -> dict[float, float]:
@@ -118,15 +147,20 @@ def _track(rows: Rows, name: str, smooth: bool) -> dict[float, float]:
     return dict(zip(found.update, _smooth(found.value) if smooth else found.value, strict=True))
 
 
-def _figure(title: str, *, panels: int) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure. It belongs to no window and to no global state of matplotlib, so threads and servers may draw."""
+def _figure(title: str, *, panels: int, columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure with at least `panels` axes, `columns` side by side.
+
+    It belongs to no window and to no global state of matplotlib, so threads and servers may draw.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    figure = Figure(figsize=(5.4 * panels + 0.8, 4.2), dpi=150, layout="constrained")
+    columns, rows = min(columns, panels), -(-panels // columns)
+    width, height = (5.4, 4.2) if rows == 1 and columns <= 2 else (2.6, 2.4)
+    figure = Figure(figsize=(width * columns + 0.8, height * rows + (0.9 if rows > 1 or columns > 2 else 0)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+    axes = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
     for axis in axes:
         axis.set_ylim(-0.02, 1.04)
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -135,7 +169,7 @@ def _figure(title: str, *, panels: int) -> tuple[Figure, list[Axes]]:
         axis.spines[["top", "right", "left"]].set_visible(False)
         axis.tick_params(length=0, colors=GREY)
         axis.margins(x=0.04)
-    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure, axes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentgym.errors import DataError
-from agentgym.plot import compare_curves, learning_curve, series
+from agentgym.plot import compare_curves, learning_curve, mean_interval, series
 
 
 def run(gain: float = 0.0) -> list[dict]:
@@ -57,9 +58,18 @@ def test_compare_curves(tmp_path: Path) -> None:
     assert is_png(compare_curves(runs, tmp_path / "held_out.png", title="two methods"))
     training = {m: [[r for r in rows if "eval/success" not in r] for rows in seeds] for m, seeds in runs.items()}
     assert is_png(compare_curves(training, tmp_path / "training.png"))
+    many = {f"method {i}": [run(0.02 * i), run(0.02 * i - 0.1), run()] for i in range(7)}  # two rows of panels
+    assert is_png(compare_curves(many, tmp_path / "many.png", title="seven methods", reference="method 3"))
     for empty in ([], [[]]):
         with pytest.raises(DataError, match="'grpo'"):
             compare_curves({"gigpo": [run()], "grpo": empty}, tmp_path / "none.png")
+
+
+def test_the_interval_over_runs() -> None:
+    mean, half = mean_interval([0.4, 0.5, 0.6])
+    assert mean == pytest.approx(0.5) and half == pytest.approx(4.303 * 0.1 / 3**0.5)
+    assert math.isnan(mean_interval([0.4])[1])
+    assert mean_interval([0.1] * 30) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-12))
 
 
 def test_importing_it_imports_no_matplotlib_and_the_core_no_torch() -> None:
