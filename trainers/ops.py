@@ -45,24 +45,34 @@ def normalize(
     eps: float,
     unbiased: bool = True,
     singleton: Literal["pass", "zero"] = "pass",
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Return [rows] float32: `x` minus the mean of its group, over (std + eps) when `norm` is "std".
 
     x [rows], group [rows] int ids. Equal values give exactly 0. A group of one row is left as it is with "pass" (mean 0, std 1), or 0.
+    weight [rows] is what a row counts, 1 by default: with 1/n each, n rows count as one.
     """
     n = size(group)
     value = x.double()  # two passes in float64: E[x²] − E[x]² would cancel
-    count = segment_count(group, n)
-    centred = value - segment_mean(value, group, n=n)[group]
-    lone = (count == 1)[group]
+    weight = torch.ones_like(value) if weight is None else weight.double()
+    count = segment_sum(weight, group, n)
+    centred = value - segment_mean(value, group, weight, n)[group]
+    lone = (count < 1.5)[group]  # shares of a third add up to 1 only nearly
     centred = torch.where(_all_equal(value, group, n)[group], 0.0, centred)
     if norm == "std":
         free = (count - 1 if unbiased else count).clamp(min=1)
-        std = (segment_sum(centred.square(), group, n) / free).sqrt()
+        std = (segment_sum(weight * centred.square(), group, n) / free).sqrt()
         centred = centred / (std[group] + eps)
-    if singleton == "pass":
-        centred = torch.where(lone, value / (1 + eps) if norm == "std" else value, centred)
-    return centred.float()
+    alone = torch.zeros_like(value) if singleton == "zero" else value / (1 + eps) if norm == "std" else value
+    return torch.where(lone, alone, centred).float()
+
+
+def whiten(x: Tensor, *, eps: float = 1e-8) -> Tensor:
+    """Return [rows] float32 (x − mean) / √(var + eps) over all rows, var unbiased; exactly 0 when the rows are equal or there is only one."""
+    value = x.double()
+    if not len(value) or _all_equal(value, torch.zeros_like(x, dtype=torch.int64), 1):
+        return torch.zeros_like(value).float()
+    return ((value - value.mean()) / (value.var() + eps).sqrt()).float()
 
 
 def _all_equal(value: Tensor, group: Tensor, n: int) -> Tensor:
@@ -85,13 +95,23 @@ def broadcast(advantage: Tensor, batch: Batch) -> Tensor:
     return torch.where(batch.sampled, advantage, 0.0).float()
 
 
+def scan(x: Tensor, decay: Tensor) -> Tensor:
+    """Return [rows] float64: A_n = x_n + decay_n · A_{n+1}, from the last row to the first. A row of decay 0 knows nothing of those after it."""
+    running, out = 0.0, []  # one pass over plain floats beats numpy scalars tenfold, and a row's result does not depend on where it stands
+    for a, d in zip(reversed(x.tolist()), reversed(decay.tolist()), strict=True):
+        running = a + d * running if d else a  # not 0 · inf: a broken episode must not reach the one before it
+        out.append(running)
+    return torch.from_numpy(np.array(out, dtype=np.float64)[::-1].copy()).to(x.device)
+
+
+def is_last(ids: Tensor) -> Tensor:
+    """Return [rows] bool: the row after it has another id, or there is none. `ids` [rows] int, those of one id side by side."""
+    out = torch.ones_like(ids, dtype=torch.bool)
+    out[:-1] = ids[1:] != ids[:-1]
+    return out
+
+
 def discounted_returns(reward: np.ndarray, step_traj: np.ndarray, discount: float) -> np.ndarray:
-    """Return [S] float64: R_t = r_t + discount · R_{t+1} inside each trajectory. `step_traj` [S] is sorted."""
-    rewards, traj = reward.tolist(), step_traj.tolist()  # one backward pass over plain floats beats numpy scalars tenfold
-    out = [0.0] * len(rewards)
-    running, current = 0.0, -1
-    for i in range(len(rewards) - 1, -1, -1):
-        running = rewards[i] + (discount * running if traj[i] == current else 0.0)
-        current = traj[i]
-        out[i] = running
-    return np.array(out)
+    """Return [S] float64: R_t = r_t + discount · R_{t+1} inside each trajectory. `step_traj` [S] has a trajectory's steps side by side."""
+    last = is_last(torch.from_numpy(step_traj))
+    return scan(torch.from_numpy(reward), torch.where(last, 0.0, float(discount))).numpy()

@@ -62,12 +62,8 @@ def pivots(out: Path, model: Path) -> tuple[Path, float]:
     file, clock = out / "pivots.jsonl", out / "pivots.seconds"
     if not clock.exists():
         start = time.perf_counter()
-        expert = out / "expert"
-        if not expert.exists():
-            cli(out / "pivots.log", "eval", "expert", str(TASK), "splits.eval=train", "--tasks", "200", "--out", str(expert))
-        (played,) = expert.glob("*.jsonl.gz")
-        options = ["--trajectories", str(played), "--policy", str(model), "--group", str(SIZE), "--out", str(file)]
-        cli(out / "pivots.log", "pivots", str(TASK), *options)
+        share = ["--trajectories", "expert", "--tasks", "200", "--policy", str(model), "--group", str(SIZE), "--out", str(file)]
+        cli(out / "pivots.log", "pivots", str(TASK), str(RECIPES / "pivotrl.yaml"), *share, "run.workers=1", "run.threads=1")
         clock.write_text(f"{time.perf_counter() - start:.1f}")
     return file, float(clock.read_text())
 

@@ -1,143 +1,96 @@
-"""grpo, rloo and gigpo: golden values by hand, a slow transcription of GiGPO's formulas, and what must hold for any data."""
+"""Group-relative credit by hand: golden values, single groups, and what PGPO claims."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agentgym import registry
 from agentgym.errors import ConfigError
+from agentgym.trainers.batch import pack
 from agentgym.trainers.call import call
+from agentgym.types import Status
 
-COLUMNS = ("outcome", "traj_group", "step_traj", "step_return", "step_state")
-
-
-def gigpo_by_loop(outcome, traj_group, step_traj, step_return, step_state, *, norm="std", rows=True, weight=1.0, eps=1e-6):
-    """Transcribe METHODS 1.1 and 1.2 row by row."""
-    S = len(step_traj)
-    out = np.zeros(S)
-    for i in range(S):
-        g = traj_group[step_traj[i]]
-        if rows:
-            scores = [outcome[step_traj[j]] for j in range(S) if traj_group[step_traj[j]] == g]
-        else:
-            scores = [outcome[j] for j in range(len(outcome)) if traj_group[j] == g]
-        own = outcome[step_traj[i]]
-        mean, std = (0.0, 1.0) if len(scores) == 1 else (np.mean(scores), np.std(scores, ddof=1))
-        out[i] = (own - mean) / (std + eps) if norm == "std" else own - mean
-        visits = [step_return[j] for j in range(S) if step_state[j] == step_state[i]]
-        if len(visits) > 1:
-            a = step_return[i] - np.mean(visits)
-            out[i] += weight * (a / (np.std(visits, ddof=1) + eps) if norm == "std" else a)
-    return out
-
-
-@st.composite
-def rows(draw):
-    """Draw the columns of a few groups; rewards are small whole numbers, so that equal outcomes are common."""
-    groups = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    traj_group = [g for g, n in enumerate(groups) for _ in range(n)]
-    length = draw(st.lists(st.integers(1, 4), min_size=len(traj_group), max_size=len(traj_group)))
-    step_traj = [t for t, n in enumerate(length) for _ in range(n)]
-    S = len(step_traj)
-    outcome = draw(st.lists(st.integers(-2, 2), min_size=len(traj_group), max_size=len(traj_group)))
-    step_return = draw(st.lists(st.integers(-2, 2), min_size=S, max_size=S))
-    state = draw(st.lists(st.integers(0, 2), min_size=S, max_size=S))
-    step_state = [traj_group[t] * 3 + s for t, s in zip(step_traj, state, strict=True)]
-    ints = (torch.tensor(x) for x in (traj_group, step_traj, step_state))
-    g, t, s = ints
-    numbers = {"outcome": torch.tensor(outcome).float(), "step_return": torch.tensor(step_return).float()}
-    return numbers | {"traj_group": g, "step_traj": t, "step_state": s}
+METHODS = ["grpo", "dr_grpo", "rloo", "gigpo", "hgpo", "pgpo"]
 
 
 def credit(name, columns, **options):
-    return call(registry.bind("credit", name, options), columns)
-
-
-# -- by hand ----------------------------------------------------------------------------------------------------------------------
+    found = call(registry.bind("credit", name, options), columns)
+    return found[0] if isinstance(found, tuple) else found
 
 
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
-    [("grpo", {}, [1.5, -0.5, -0.5, -0.5]), ("grpo", {"norm": "mean"}, [0.75, -0.25, -0.25, -0.25]), ("rloo", {}, [1, -1 / 3, -1 / 3, -1 / 3])],
-)
-def test_one_success_in_four(name, options, expected):
-    columns = {"outcome": torch.tensor([1.0, 0, 0, 0]), "traj_group": torch.zeros(4, dtype=torch.long), "step_traj": torch.arange(4)}
-    assert credit(name, columns, **options).tolist() == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "first", "second"),
     [
-        ({"step_weight": 0.0}, [0.9129] * 3, [-0.9129] * 3),
-        ({"step_weight": 0.0, "stats_over": "trajectories"}, [0.7071] * 3, [-0.7071] * 3),
-        ({"step_weight": 0.0, "norm": "mean"}, [5.0] * 3, [-5.0] * 3),
-        ({}, [0.9129 + 0.7071, 0.9129 + 1.1547, 0.9129], [-0.9129 - 0.7071, -0.9129 - 0.5774, -0.9129 - 0.5774]),
-        ({"norm": "mean"}, [5 + 4.5125, 5 + 6.3333, 5], [-5 - 4.5125, -5 - 3.1667, -5 - 3.1667]),
+        ("grpo", {}, [1.5, -0.5, -0.5, -0.5]),
+        ("grpo", {"norm": "mean"}, [0.75, -0.25, -0.25, -0.25]),
+        ("dr_grpo", {}, [0.75, -0.25, -0.25, -0.25]),
+        ("rloo", {}, [1, -1 / 3, -1 / 3, -1 / 3]),
     ],
 )
-def test_gigpo_golden(golden, options, first, second):
-    assert golden.step_return.tolist() == pytest.approx([9.025, 9.5, 10, 0, 0, 0])
-    found = call(registry.bind("credit", "gigpo", options), golden)
-    assert found.tolist() == pytest.approx([*first, *second], abs=1e-4)
+def test_one_success_in_four(name, options, expected):
+    one = {"outcome": torch.tensor([1.0, 0, 0, 0]), "traj_group": torch.zeros(4, dtype=torch.long), "step_traj": torch.arange(4)}
+    assert credit(name, one, **options).tolist() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "expected"), [("grpo", {}, 3.0), ("rloo", {}, 3.0), ("gigpo", {}, 3.0), ("grpo", {"singleton": "zero"}, 0.0)]
+    ("name", "options", "first", "second"),
+    [
+        ("gigpo", {"step_weight": 0.0}, [0.9129] * 3, [-0.9129] * 3),
+        ("gigpo", {"step_weight": 0.0, "stats_over": "trajectories"}, [0.7071] * 3, [-0.7071] * 3),
+        ("gigpo", {"step_weight": 0.0, "norm": "mean"}, [5.0] * 3, [-5.0] * 3),
+        ("gigpo", {}, [0.9129 + 0.7071, 0.9129 + 1.1547, 0.9129], [-0.9129 - 0.7071, -0.9129 - 0.5774, -0.9129 - 0.5774]),
+        ("gigpo", {"norm": "mean"}, [5 + 4.5125, 5 + 6.3333, 5], [-5 - 4.5125, -5 - 3.1667, -5 - 3.1667]),
+        ("hgpo", {}, [1.0, 1.1657, 0.0], [-1.0, -0.8828, -0.7071]),
+        ("hgpo", {"alpha": 0.0}, [1.0, 1.2071, 0.0], [-1.0, -0.8536, -0.7071]),
+        ("hgpo", {"history": 0}, [1.0, 1.4142, 0.0], [-1.0, -0.7071, -0.7071]),
+        # with k = 0: (1·0.9129 + 2·1) / 3, (1·0.9129 + 2·1.4142 + 3·1) / 6 and 0.9129 alone
+        ("hgpo", {"base_group": True}, [0.9710, 1.1236, 0.9129], [-0.9710, -0.8879, -0.7757]),
+        ("pgpo", {}, [0.7071, 1.4292, 0.0], [-0.7071, -0.6371, -0.7920]),
+        ("pgpo", {"beta": 0.0}, [0.7071, 1.1547, 0.0], [-0.7071, -0.5774, -0.5774]),
+        ("pgpo", {"unbiased": False}, [1.0, 1.4142 + 0.25 * 1.3446, 0.0], [-1.0, -0.7071 - 0.25 * 0.2929, -0.7071 - 0.25 * 1.0517]),
+    ],
 )
-def test_a_group_of_one_keeps_its_score(name, options, expected):
-    one = {"outcome": torch.tensor([3.0]), "step_return": torch.tensor([3.0])}
-    one |= {n: torch.tensor([0]) for n in ("traj_group", "step_traj", "step_state")}
-    assert credit(name, one, **options).tolist() == pytest.approx([expected], abs=1e-5)
+def test_golden(golden, name, options, first, second):
+    assert golden.step_return.tolist() == pytest.approx([9.025, 9.5, 10, 0, 0, 0])
+    assert credit(name, golden, **options).tolist() == pytest.approx([*first, *second], abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["grpo", "rloo", "gigpo"])
+def test_leave_one_out_by_hand(golden):
+    """Φ without the own visit: a 0 and 9.025; b 0, 4.75 and 4.75; c 0. δ: T1 0, 0, 10; T2 −4.275, 0, −4.75."""
+    # b: mean −1.5833, std 2.7424 → 0.5774, 0.5774, −1.1547; a: 0.7071, −0.7071; w = 0.25
+    found = credit("pgpo", golden, leave_one_out=True).tolist()
+    assert found == pytest.approx([1.25 * 0.7071, 1.1547 + 0.1443, 0, -1.25 * 0.7071, -0.5774 + 0.1443, -0.5774 - 0.2887], abs=1e-4)
+
+
+def test_metrics(golden):
+    assert call(registry.bind("credit", "pgpo"), golden)[1] == {"potential_weight": 0.25, "guided": 1.0}
+    assert call(registry.bind("credit", "hgpo"), golden)[1]["levels"] == pytest.approx((1 + 2 + 0 + 1 + 2 + 1) / 6)
+
+
+def test_similar_states_are_one_when_asked(golden):
+    """Texts: b and c are alike, so the group of the step part is {b, b, b, c} = {9.5, 0, 0, 10}."""
+    golden.state_text = ["You see a cup.", "You are at desk 1.", "You are at desk 2."]
+    both = credit("gigpo", golden, similarity=0.9, norm="mean", step_weight=1.0) - credit("gigpo", golden, norm="mean", step_weight=0.0)
+    assert both.tolist() == pytest.approx([4.5125, 4.625, 5.125, -4.5125, -4.875, -4.875])
+    assert not torch.allclose(credit("pgpo", golden, similarity=0.9), credit("pgpo", golden))
+    assert torch.equal(credit("pgpo", golden, similarity=0.99), credit("pgpo", golden))
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_unknown_options_and_values_are_refused(name):
     with pytest.raises(ConfigError, match="has no option"):
         registry.bind("credit", name, {"nrom": "std"})
-    with pytest.raises(ConfigError, match="singleton"):
-        registry.bind("credit", name, {"singleton": "maybe"})
+    option = "norm" if "norm" in registry.options_of(registry.find("credit", name)) else "singleton"
+    with pytest.raises(ConfigError, match=option):
+        registry.bind("credit", name, {option: "maybe"})
 
 
-# -- for any data -----------------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows(), st.sampled_from(["std", "mean"]), st.booleans(), st.sampled_from([0.0, 0.5, 1.0]))
-def test_gigpo_agrees_with_the_loop(columns, norm, by_rows, weight):
-    found = credit("gigpo", columns, norm=norm, stats_over="rows" if by_rows else "trajectories", step_weight=weight)
-    slow = gigpo_by_loop(*(columns[n].numpy() for n in COLUMNS), norm=norm, rows=by_rows, weight=weight)
-    assert np.allclose(found.numpy(), slow, atol=1e-5)
-
-
-@settings(max_examples=40, deadline=None)
-@given(rows(), st.sampled_from(["grpo", "rloo", "gigpo"]), st.randoms(use_true_random=False))
-def test_permuting_steps_permutes_advantages(columns, name, random):
-    order = list(range(len(columns["step_traj"])))
-    random.shuffle(order)
-    moved = dict(columns) | {n: columns[n][order] for n in ("step_traj", "step_return", "step_state")}
-    assert torch.allclose(credit(name, moved), credit(name, columns)[order], atol=1e-6)
-
-
-@settings(max_examples=40, deadline=None)
-@given(rows(), st.sampled_from(["grpo", "rloo", "gigpo"]), st.randoms(use_true_random=False))
-def test_permuting_trajectories_permutes_advantages(columns, name, random):
-    order = list(range(len(columns["outcome"])))
-    random.shuffle(order)
-    place = torch.empty(len(order), dtype=torch.long)
-    place[order] = torch.arange(len(order))
-    moved = columns | {"outcome": columns["outcome"][order], "traj_group": columns["traj_group"][order], "step_traj": place[columns["step_traj"]]}
-    assert torch.allclose(credit(name, moved), credit(name, columns), atol=1e-6)
-
-
-@settings(max_examples=40, deadline=None)
-@given(rows(), st.sampled_from(["grpo", "rloo", "gigpo"]), st.floats(-1e3, 1e3, width=32))
-def test_equal_outcomes_teach_exactly_nothing(columns, name, value):
-    same = columns | {"outcome": torch.full_like(columns["outcome"], value), "step_return": torch.full_like(columns["step_return"], value)}
-    assert credit(name, same, singleton="zero").count_nonzero() == 0
+def test_private_modules_are_no_methods():
+    names = registry.names("credit")
+    assert {*METHODS, "gae", "skip_gae", "step_gae", "reinforce_pp", "reinforce_pp_baseline"} <= set(names) and not any(
+        n.startswith("_") for n in names
+    )
 
 
 def test_sums_that_differ_by_rounding_are_equal():
@@ -145,29 +98,34 @@ def test_sums_that_differ_by_rounding_are_equal():
     assert credit("grpo", {"outcome": noisy, "traj_group": torch.zeros(4, dtype=torch.long), "step_traj": torch.arange(4)}).count_nonzero() == 0
 
 
-@settings(max_examples=40, deadline=None)
-@given(rows(), st.integers(-5, 5))
-def test_a_constant_on_outcomes_and_on_returns_changes_nothing(columns, c):
-    """The step part compares returns: it is blind to a constant on returns, not to one on every step's reward (the time left differs)."""
-    moved = columns | {"outcome": columns["outcome"] + c, "step_return": columns["step_return"] + c}
-    for name in ("grpo", "gigpo", "rloo"):
-        assert torch.allclose(credit(name, moved, singleton="zero"), credit(name, columns, singleton="zero"), atol=1e-5)
+def test_what_a_constant_does_change(golden):
+    """Above 0 everywhere, PGPO takes every episode for a success and its potentials count nothing."""
+    before = credit("pgpo", golden)
+    golden.outcome, golden.step_return = golden.outcome + 1, golden.step_return + 1
+    assert not torch.allclose(credit("pgpo", golden), before, atol=0.01)
+    assert torch.allclose(credit("pgpo", golden, beta=0.0), credit("pgpo", golden))
 
 
-@settings(max_examples=40, deadline=None)
-@given(rows(), st.sampled_from(["std", "mean"]))
-def test_sums_vanish_inside_every_group(columns, norm):
-    of_step = columns["traj_group"][columns["step_traj"]]
-    found = credit("gigpo", columns, norm=norm, singleton="zero")  # over rows: the episode part sums to 0 over steps too
-    assert torch.zeros(int(of_step.max()) + 1).index_add(0, of_step, found).abs().max() < 1e-4
-    first = torch.tensor([columns["step_traj"].tolist().index(t) for t in range(len(columns["outcome"]))])
-    per_trajectory = credit("grpo", columns, norm=norm, singleton="zero")[first]
-    assert torch.zeros(int(of_step.max()) + 1).index_add(0, columns["traj_group"], per_trajectory).abs().max() < 1e-4
+def test_failed_episodes_teach_where_success_was_near(trajectory):
+    """One solves start → hall → goal, the others fail; in `start`, going to the hall leads towards success and going to the cellar away from it."""
+    ways = [("start", "hall", "goal"), ("start", "hall", "attic"), ("start", "cellar", "attic"), ("start", "cellar", "cellar")]
+    played = [
+        trajectory("g", way, [0, 0, 10 * (way[-1] == "goal")], status=Status.TRUNCATED if i == 3 else Status.TERMINATED) for i, way in enumerate(ways)
+    ]
+    batch = pack(played, discount=0.95)
+    towards, away, away_too = 3, 6, 9  # the first step of each failed episode
+    pgpo, gigpo, grpo = (credit(n, batch) for n in ("pgpo", "gigpo", "grpo"))
+    assert pgpo[towards] > pgpo[away] + 0.1 and pgpo[away] == pgpo[away_too]
+    assert len(set(grpo[3:].tolist())) == 1  # all steps of all failures alike
+    assert gigpo[towards] == gigpo[away]  # by returns alone they cannot be told apart
+    hall = [i for i in range(12) if batch.step_state[i] == batch.step_state[1]]
+    assert pgpo[hall[0]] > pgpo[hall[1]]  # and from the hall, the attic leads away
+    assert call(registry.bind("credit", "pgpo"), batch)[1]["potential_weight"] == pytest.approx(0.75**2)
 
 
-@pytest.mark.parametrize("name", ["grpo", "rloo", "gigpo"])
+@pytest.mark.parametrize("name", METHODS)
 def test_pure(golden, name):
-    before = {n: getattr(golden, n).clone() for n in COLUMNS}
-    first = call(registry.bind("credit", name), golden)
-    assert torch.equal(first, call(registry.bind("credit", name), golden)) and first.shape == (golden.n_steps,)
+    before = {n: x.clone() for n, x in vars(golden).items() if isinstance(x, torch.Tensor)}
+    first = credit(name, golden)
+    assert torch.equal(first, credit(name, golden)) and first.shape == (golden.n_steps,) and first.dtype == torch.float32
     assert all(torch.equal(getattr(golden, n), x) for n, x in before.items())
