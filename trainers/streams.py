@@ -132,7 +132,7 @@ def timed(batch: Batch, name: str) -> Iterator[None]:
 
 @torch.no_grad()
 def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, entropy: bool = False) -> tuple[Tensor, Tensor]:
-    """Return (log-probability, entropy in nats) [N] of every token under `model`; 0 on the first of each segment, entropy 0 if not asked for.
+    """Return (log-probability, entropy in nats) [N] of the written tokens under `model`; 0 on what was only read, entropy 0 if not asked for.
 
     `budget`: padded tokens of one forward pass.
     """
@@ -140,7 +140,7 @@ def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, en
     there = batch.to(device)
     logp, ent = torch.zeros(2, batch.n_tokens, device=device)
     for rows in rows_of(there, budget):
-        found = live(model, rows, torch.ones_like(rows.index, dtype=torch.bool), temperature=temperature, entropy=entropy)
+        found = live(model, rows, there.sampled[rows.index], temperature=temperature, entropy=entropy)
         logp[rows.index] = found["logp"]
         if entropy:
             ent[rows.index] = found["entropy"]

@@ -26,7 +26,7 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 # name → whether it writes JSON (`--out`); the others are read from what they print
-BENCHES = {"alfworld": True, "rollout": False, "loop": True, "credit": False, "search": True, "update_vs_trl": True}
+BENCHES = {"alfworld": True, "rollout": False, "loop": True, "credit": False, "search": True, "teachers": True, "update_vs_trl": True}
 Goal = dict[str, Any]  # what, value, goal, met
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,10 +201,18 @@ def test_an_optimizer_goes_on_from_its_state(name: str, make_model: Callable[[],
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
 
 
+def decisions_of(tasks: list[str], path: Path) -> str:
+    """Write one decision of each task, as `agentgym pivots` does."""
+    start = {"history": [], "now": {"observation": "o", "admissible": None}, "info": {}}
+    rows = [{"task": {"id": t, "env": "toy", "split": "train"}, "start": start, "expected": {"action": "a", "observation": "o"}} for t in tasks]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
 @pytest.mark.parametrize("name", list(registry.names("sampler")))
-def test_a_sampler_goes_on_from_its_state(name: str) -> None:
+def test_a_sampler_goes_on_from_its_state(name: str, tmp_path: Path) -> None:
     tasks = [f"t{i}" for i in range(7)]
-    make = registry.bind("sampler", name)
+    make = registry.bind("sampler", name, {"file": decisions_of(tasks, tmp_path / "file.jsonl")} if name == "pivots" else {})
     one, two = make(tasks, 5), make(tasks, 5)
     one.take(10)
     one.observe([])

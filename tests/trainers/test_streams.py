@@ -14,8 +14,8 @@ def test_own_streams_share_a_pass_and_are_right(make_model, random_batch):
     model, batch = make_model(), random_batch()
     fill(batch, {"logp_train", "entropy"}, model, None, Round())
     assert set(batch.streams) == {"logp_train", "entropy"} and set(batch.timings) == {"stream/entropy+logp_train"}
-    ids = batch.token[batch.segment == 1]
-    logp, entropy = logprobs(model, ids[None], torch.ones(1, len(ids), dtype=torch.bool), entropy=True)
+    ids, written = batch.token[batch.segment == 1], batch.sampled[batch.segment == 1]
+    logp, entropy = logprobs(model, ids[None], written[None], entropy=True)
     assert torch.allclose(batch.streams["logp_train"][batch.segment == 1], logp[0], atol=1e-5)
     assert torch.allclose(batch.streams["entropy"][batch.segment == 1], entropy[0], atol=1e-5)
     assert not batch.streams["entropy"].requires_grad
