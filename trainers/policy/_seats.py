@@ -55,11 +55,20 @@ class Feed:
     row: Row | None
 
 
+_WORTH = 32  # ids: a shorter beginning is computed again rather than waited for
+
+
 class Seats:
-    """`capacity` slots for any number of episodes; see policy `hf` for `patience`."""
+    """`capacity` slots for any number of episodes; see policy `hf` for `patience`.
+
+    Episodes that begin with the same context, as those of a group do, have it computed once: the first one computes, the others wait for it and
+    copy. `copies` lists (from slot, to slot, positions) for the next pass, in the order in which they have to be carried out.
+    """
 
     def __init__(self, capacity: int, patience: int) -> None:
         self.patience = patience
+        self.copies: list[tuple[int, int, int]] = []
+        self.begun: dict[tuple[int, ...], str] = {}  # a context that an episode began with → the one that computes it
         self.taken: dict[str, Seat] = {}
         self.free = list(range(capacity))  # a heap: low slots first, so that the used ones lie together
         self.waiting: deque[Row] = deque()
@@ -92,6 +101,7 @@ class Seats:
 
     def forget(self) -> None:
         """Nothing that was computed holds any longer; the ids are fed again."""
+        self.copies.clear()
         for seat in self.taken.values():
             seat.length = 0
 
@@ -122,10 +132,30 @@ class Seats:
                     self.evicted += 1
             if (own is not None and own.row is not None) or (own is None and not self.free):
                 self.waiting.append(row)
-                continue
-            if own is None:
-                own = self.taken[row.episode] = Seat(heapq.heappop(self.free))
-            self.reused += own.begin(row)
+            elif own is not None:
+                self.reused += own.begin(row)
+            elif not self._begin(row):
+                self.waiting.append(row)
+
+    def _begin(self, row: Row) -> bool:
+        """Seat the first turn of an episode; False: another one is about to compute the same context, which is worth waiting for."""
+        key = tuple(row.ids) if len(row.ids) >= _WORTH else ()
+        donor = self.taken.get(self.begun.get(key, ""))
+        if donor is not None and donor.ids[: len(key)] == row.ids:
+            if donor.length < len(key) - 1 and donor.row is not None:
+                return False
+            if donor.length >= len(key) - 1:
+                seat = self.taken[row.episode] = Seat(heapq.heappop(self.free), row.ids, len(key) - 1)
+                self.copies.append((donor.slot, seat.slot, seat.length))
+                self.reused += seat.begin(row)
+                return True
+        if key:
+            if len(self.begun) >= 4 * len(self.taken) + 64:  # of episodes that are over
+                self.begun = {k: e for k, e in self.begun.items() if e in self.taken}
+            self.begun[key] = row.episode
+        seat = self.taken[row.episode] = Seat(heapq.heappop(self.free))
+        self.reused += seat.begin(row)
+        return True
 
     def _idle(self, wanted: set[str]) -> list[tuple[int, str]]:
         """Return a heap of (idle since, episode) that may lose their seats: at once when nobody is writing, else after a while.

@@ -46,6 +46,11 @@ class Slots:
                 block[i] = old.new_zeros(self.rows, old.shape[1], self.length, old.shape[3])
                 block[i][: old.shape[0], :, : old.shape[2]] = old
 
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Let slot `target` begin with the first `length` positions of slot `source`."""
+        for block in (*self.keys, *self.values):
+            block[target, :, :length] = block[source, :, :length]
+
     def write(self, layer: int, key: Tensor, value: Tensor, slot: Tensor, position: Tensor) -> None:
         """Store key and value [K, N, D] of the packed tokens at (slot, position), both [N]."""
         if layer == len(self.keys):

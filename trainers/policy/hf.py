@@ -177,6 +177,9 @@ class hf:
         self._cache.reserve(used, max(f.first + len(f.ids) for f in feeds))
         begin = time.perf_counter()
         with torch.inference_mode(), _attention(self.model):
+            for source, target, length in self._seats.copies:
+                self._cache.copy(source, target, length)
+            self._seats.copies.clear()
             plan = make_plan(self._cache, feeds, used, self.model.dtype, self.model.device)
             logits = self.model(
                 input_ids=plan.ids[None],

@@ -70,11 +70,13 @@ async def episode(
     turns: int = 4,
     pause: float = 0.0,
     check: Callable[[list[int], Completion, float], None] | None = None,
+    begin: list[int] | None = None,
 ) -> list[Completion]:
-    """Play turns with prompts and completions of ragged lengths; contexts are extended token for token."""
+    """Play turns with prompts and completions of ragged lengths; contexts are extended token for token. `begin`: the first prompt."""
     rng, context, out = random.Random(i), [], []
     for turn in range(turns):
         context = context + [rng.randrange(6, 250) for _ in range(rng.randrange(1, 40))]
+        context = list(begin) if begin and not turn else context
         temperature = rng.choice([0.0, 0.7, 1.0, 1.3])
         c = await policy.complete(
             Request(f"e{i}", 100 * i + turn, tokens=context),
@@ -113,6 +115,49 @@ def test_logprobs_are_those_of_a_full_forward_pass(family: str, kv_heads: int, s
     assert worst < 1e-5
     assert model.config._attn_implementation != "agentgym_slots"
     assert policy.stats()["reused"] > 0
+
+
+@pytest.mark.parametrize(("slots", "pause", "budget"), [(64, 0.0, 8192), (64, 0.0, 16), (5, 0.0, 8192), (5, 0.01, 50), (1, 0.0, 8192)])
+def test_groups_that_begin_alike_get_the_same_numbers(slots: int, pause: float, budget: int, renderer: Renderer) -> None:
+    """The first episode of a group computes the prompt, the others copy it: under eviction, chunked prompts and weights that change meanwhile."""
+    model, wrong = make_model(), []
+    policy = hf(model, renderer, slots=slots, prefill_tokens=budget)
+
+    def check(prompt: list[int], c: Completion, temperature: float) -> None:
+        if not isinstance(c.version, list) and c.version == policy.version:  # the weights are still those that wrote it
+            wrong.append((expected(model, prompt, c.tokens or [], temperature) - torch.tensor(c.logprobs)).abs().max().item())
+
+    async def swap() -> list[Completion]:
+        for version in (1, 2):
+            while policy.stats()["decoded"] < 60 * version:
+                await asyncio.sleep(0)
+            with torch.no_grad():
+                model.get_input_embeddings().weight.mul_(1.1)
+            policy.load(None, version)
+        return []
+
+    starts = [[random.Random(-g).randrange(6, 250) for _ in range(40 + 9 * g)] for g in range(4)]
+    play(policy, swap(), *(episode(policy, i, pause=pause, check=check, begin=starts[i % 4]) for i in range(20)))
+    assert len(wrong) > 40 and max(wrong) < 1e-5
+
+
+def test_a_prompt_of_a_group_is_computed_once(renderer: Renderer) -> None:
+    policy, prompt = hf(make_model(), renderer), [9] * 50
+
+    async def main(ids: list[int], names: str) -> list[Completion]:
+        return await asyncio.gather(*(policy.complete(Request(n, i, tokens=ids), Sampling(max_tokens=5)) for i, n in enumerate(names)))
+
+    done = asyncio.run(main(prompt, "abcdefgh"))
+    assert policy.stats()["prefilled"] == 50 + 7, "one prompt, and the last id of each copy, whose logits are wanted"
+    assert policy.stats()["reused"] == 7 * 49 and len({tuple(c.tokens or ()) for c in done}) > 1
+    asyncio.run(main(prompt, "i"))
+    assert policy.stats()["prefilled"] == 58, "a later member copies from one that is still there"
+    for name in "abcdefghi":
+        policy.release(name)
+    asyncio.run(main(prompt, "k"))
+    assert policy.stats()["prefilled"] == 108
+    asyncio.run(main([9] * 20, "lm"))
+    assert policy.stats()["prefilled"] == 148, "a short beginning is not waited for"
 
 
 @pytest.mark.parametrize("family", ["qwen3", "llama"])
