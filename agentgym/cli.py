@@ -79,6 +79,33 @@ def eval(
 
 
 @app.command()
+def pivots(
+    args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [RECIPE.yaml ...] [a.b=value ...]")],
+    trajectories: Annotated[list[str], typer.Option(help="stored trajectories of the training split (a file, a quoted pattern), or: expert")],
+    policy: Annotated[str, typer.Option(help="who is profiled: a checkpoint or run folder, a model name, an endpoint (http://…)")],
+    group: Annotated[int, typer.Option(help="local rollouts per decision")] = 8,
+    max_mean: Annotated[float, typer.Option(help="keep decisions whose mean reward is below this")] = 0.6,
+    out: Annotated[Path, typer.Option(help="the data set; all profiles go beside it, and an interrupted call goes on there")] = Path("pivots.jsonl"),
+    reward: Annotated[list[str] | None, typer.Option(help="what scores a rollout (default: the rewards of the recipe)")] = None,
+    tasks: Annotated[int | None, typer.Option(help="where the trajectories are played now: only this many tasks")] = None,
+    model: Annotated[str | None, typer.Option(help="the model's name at the endpoint")] = None,
+) -> None:
+    """Find the decisions of an expert that are worth training on (PivotRL): the policy's reward varies there, and is not high yet."""
+    from .config import load
+
+    files, overrides = _split(args)
+    if not files:
+        raise ConfigError("which task set? For example: agentgym pivots tasks/alfworld.yaml pivotrl --trajectories expert --policy runs/my-run")
+    config = load(files, overrides)
+    with _interruptible(f"What was profiled is kept beside {out}; the same command goes on there."):
+        from agentgym.trainers.pivots import pivots_command
+
+        pivots_command(
+            config, trajectories=trajectories, target=policy, group=group, max_mean=max_mean, out=out, rewards=reward or (), tasks=tasks, model=model
+        )
+
+
+@app.command()
 def compare(a: Path, b: Path) -> None:
     """Compare two evaluations of the same panel: paired bootstrap of the difference b − a."""
     from rich.console import Console

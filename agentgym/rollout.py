@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from . import branch
 from .action import INSTRUCTION, Parsed
 from .context import Turn
 from .env import TextEnv
@@ -93,8 +94,11 @@ class Stream:
         self.messages = [*messages, Message("assistant", completion.text)]
 
 
-async def play(agent: Agent, env: TextEnv, task: Task, *, group: str, seed: int, timeout: float = 60.0) -> Trajectory:
-    """Play one episode. A failure of the environment or the policy makes it `status=error` with the reason; it never raises."""
+async def play(agent: Agent, env: TextEnv | None, task: Task, *, group: str, seed: int, timeout: float = 60.0) -> Trajectory:
+    """Play one episode. A failure of the environment or the policy makes it `status=error` with the reason; it never raises.
+
+    It begins where the task says (see branch.py); `env` may be None where that needs no environment.
+    """
     out = Trajectory(task, group)
     episode = f"{group}/{seed}"
     try:
@@ -109,22 +113,25 @@ async def play(agent: Agent, env: TextEnv, task: Task, *, group: str, seed: int,
     return out
 
 
-async def _episode(agent: Agent, env: TextEnv, out: Trajectory, episode: str, seed: int, timeout: float) -> None:
-    observation, info = await _call(env, timeout, env.reset, seed=out.task.seed, options={"task": out.task.id})
+async def _episode(agent: Agent, env: TextEnv | None, out: Trajectory, episode: str, seed: int, timeout: float) -> None:
+    world, history, calls = branch.enter(env, out.task)
+    observation, info = await _call(world, calls * timeout, world.reset, seed=out.task.seed, options={"task": out.task.id})
     goal, stream = str(info.get("goal", observation)), Stream(agent.renderer)
-    history: list[Turn] = []
+    branch.read(agent, stream, goal, history)
     out.info["task_type"] = info.get("task_type", "")
     done = False
     while not done:
         now = Turn(observation, info.get("admissible"))
         messages = agent.messages(goal, history, now)
         prompt, new_segment = stream.prompt(messages)
+        if not out.steps:  # also where turns came before: what the policy has not written, it reads
+            prompt, new_segment = list(stream.tokens), True
         request = Request(episode, _turn_seed(seed, len(history)), stream.tokens, messages, observation, info, env)
         completion = await agent.policy.complete(request, agent.sampling)
         stream.answer(messages, completion)
         parsed = agent.action(completion.text)
         state = str(info.get("state", observation))
-        nxt, reward, terminated, truncated, info = await _call(env, timeout, env.step, parsed.action)
+        nxt, reward, terminated, truncated, info = await _call(world, timeout, world.step, parsed.action)
         valid = parsed.valid and bool(info.get("valid", True))
         penalty = 0.0 if valid else -agent.invalid_penalty
         out.steps.append(Step(prompt, new_segment, completion, parsed.action, valid, observation, float(reward), state, penalty))
@@ -144,6 +151,8 @@ def _score(agent: Agent, out: Trajectory) -> None:
         out.rewards[name] = part = float(fn(out))
         out.steps[-1].reward += part
     out.outcome = sum(out.rewards.values())
+    if branch.judged_by_reward(out.task):
+        out.success = out.outcome > 0
 
 
 async def _call(env: TextEnv, timeout: float, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -212,8 +221,10 @@ class Gym:
     async def play(self, agent: Agent, task: Task, *, group: str, seed: int) -> Trajectory:
         """Play one episode as soon as a place is free."""
         async with self._free:
+            env: TextEnv | None = None
             try:
-                env = self._idle.pop() if self._idle else self._make()
+                if branch.needs_env(task):
+                    env = self._idle.pop() if self._idle else self._make()
             except Exception as e:
                 return Trajectory(task, group, status=Status.ERROR, error=f"{type(e).__name__}: {e}")
             whole = False
@@ -221,9 +232,9 @@ class Gym:
                 out = await play(agent, env, task, group=group, seed=seed, timeout=self._timeout)
                 whole = not out.failed
             finally:  # also when the episode was cancelled
-                if whole:
+                if whole and env is not None:
                     self._idle.append(env)
-                else:
+                elif env is not None:
                     _close([env], wait=0.0)
             return out
 

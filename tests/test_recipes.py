@@ -54,6 +54,21 @@ def check_columns(c: Config) -> None:
     streams.check_read(updater.needs(credit, fillers.values()), fillers)
 
 
+def pivots_of_the_expert(layer: dict[str, Any], path: Path) -> str:
+    """Write the decisions of the environment's expert as a data set, all of them: nobody was profiled."""
+    import asyncio
+
+    from agentgym.store import dump_line
+    from agentgym.trainers import decisions, setup
+
+    async def find(config: Config) -> list[dict[str, Any]]:
+        train = setup.tasks_of(config, config.splits.train)
+        return (await decisions.decisions(await decisions.trajectories_of(["expert"], config, train, 4), config))[0]
+
+    path.write_bytes(b"".join(dump_line(row, str(path)) for row in asyncio.run(find(build(normalise(layer, "toy"))))))
+    return str(path)
+
+
 def test_there_are_some() -> None:
     assert {"gigpo", "grpo", "rloo"} <= {r.stem for r in RECIPES} and "alfworld" in {t.stem for t in TASKS}
 
@@ -69,6 +84,8 @@ def test_a_recipe_takes_a_real_update(recipe: Path, toy_layer: dict[str, Any], t
         small["critic"] = {"warmup": 0}
     if raw.get("policy") == "expert":  # for a stage only: at the top stands who is evaluated
         base, raw = {k: v for k, v in base.items() if k not in ("credit", "objectives")}, {"stages": {"warm": {"recipe": recipe.stem}}}
+    if raw.get("sampler") == "pivots":
+        small["sampler"] = {"file": pivots_of_the_expert(base, tmp_path / "pivots.jsonl")}
     small["stages"] = {n: SMALL for n, s in (raw.get("stages") or {}).items() if s is not None}
     merged: dict[str, Any] = {}
     for layer in (base, raw, small):

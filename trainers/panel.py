@@ -41,7 +41,7 @@ def evaluate_command(target: str, config: Config, *, k: int, split: str | None, 
 
     async def work() -> Report:
         try:
-            with _bar(console) as bar:
+            with progress_bar(console) as bar:
                 job = bar.add_task("episodes", total=len(chosen) * k)
                 return await evaluate(
                     panel.player(agent), chosen, k=k, concurrency=config.rollout.concurrency, out=out, panel=protocol,
@@ -91,6 +91,6 @@ def model_folder(target: str) -> str:
     return target
 
 
-def _bar(console: Console) -> Progress:
+def progress_bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=not console.is_terminal)

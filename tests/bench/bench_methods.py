@@ -1,4 +1,4 @@
-"""Every method of the trainer on the quick-start task set: same warm-started model, same number of turns to learn from, several seeds.
+"""Every method of the trainer on the quick-start task set: same warm-started model, same number of episodes to learn from, several seeds.
 
     python tests/bench/bench_methods.py --out bench-methods --seeds 5
     python tests/bench/bench_methods.py --out bench-methods --methods grpo gigpo --seeds 2 --updates 10
@@ -28,7 +28,9 @@ RECIPES = ROOT / "trainers" / "recipes"
 METHODS = ("grpo", "rloo", "gigpo", "hgpo", "pgpo", "stepopsd", "ppo", "sao", "sapo", "pivotrl")
 ALONE = {"sao", "sapo"}  # one rollout per prompt
 GROUPS, SIZE = 12, 8  # episodes of an update: 12 tasks x 8, or 96 tasks x 1
-TURNS = 14  # turns of an episode, about: a pivot is one turn, so an update has that many more of them
+PIVOTS = (
+    42  # x 8 single turns, a quarter of the turns of 96 episodes: what is left once the pivots are found (8 turns for each decision of 500 episodes)
+)
 # What to look at, by metric: means over the updates.
 DIAGNOSES = {
     "no spread": ("rollout/spread", lambda x: 1 - x),
@@ -62,18 +64,18 @@ def pivots(out: Path, model: Path) -> tuple[Path, float]:
     file, clock = out / "pivots.jsonl", out / "pivots.seconds"
     if not clock.exists():
         start = time.perf_counter()
-        share = ["--trajectories", "expert", "--tasks", "200", "--policy", str(model), "--group", str(SIZE), "--out", str(file)]
+        share = ["--trajectories", "expert", "--tasks", "500", "--policy", str(model), "--group", str(SIZE), "--out", str(file)]
         cli(out / "pivots.log", "pivots", str(TASK), str(RECIPES / "pivotrl.yaml"), *share, "run.workers=1", "run.threads=1")
         clock.write_text(f"{time.perf_counter() - start:.1f}")
     return file, float(clock.read_text())
 
 
 def options(method: str, out: Path, model: Path) -> list[str]:
-    """Return the overrides that give a method its share: equal numbers of episodes, or of turns."""
+    """Return the overrides that give a method its share: equal numbers of episodes."""
     if method in ALONE:
         return [f"rollout.tasks={GROUPS * SIZE}", "rollout.group_size=1", "rollout.max_staleness=0"]
     if method == "pivotrl":
-        return [f"rollout.tasks={GROUPS * TURNS}", f"rollout.group_size={SIZE}", f"sampler.file={pivots(out, model)[0]}"]
+        return [f"rollout.tasks={PIVOTS}", f"rollout.group_size={SIZE}", f"sampler.file={pivots(out, model)[0]}"]
     return [f"rollout.tasks={GROUPS}", f"rollout.group_size={SIZE}"]
 
 
