@@ -98,7 +98,8 @@ class Run:
 
     dir: str = ""  # default: runs/<task file>-<date>
     seed: int = 0
-    workers: int = 1  # processes that share the model: each plays and differentiates a share (CPU only)
+    workers: int = 1  # processes that share the model: each plays and differentiates a share (CPU only); with rollout.max_staleness one of
+    # them learns and the others play, one at least
     threads: int = 0  # torch threads of each process; 0 = torch's default, or 1 where there are several workers
     device: str = "cpu"
     minutes: float = 0.0  # stop a stage's updates when the run has taken this long; 0 = no limit

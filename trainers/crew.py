@@ -11,19 +11,20 @@ import asyncio
 import itertools
 import pickle
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.multiprocessing as mp
-from torch import Tensor, nn
+from torch import nn
 
 from agentgym import registry
 from agentgym.config import Config
 from agentgym.errors import ConfigError, PolicyError
 from agentgym.rollout import Agent, Gym
-from agentgym.types import Status, Task, Trajectory
+from agentgym.types import Task, Trajectory
+
+from ._helper import helper
 
 if TYPE_CHECKING:
     from .forward import Rows
@@ -159,7 +160,7 @@ class _Mate:
         self.gradient = torch.zeros(size).share_memory_()
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_helper,
+            target=helper,
             args=(theirs, config, model, tokenizer, self.gradient, registry.local_name("env", config.env.name)),
             name=f"agentgym-helper-{index}",
             daemon=True,
@@ -203,103 +204,3 @@ class _Mate:
         self.process.join(5)
         if self.process.is_alive():
             self.process.kill()
-
-
-# -- the other side -------------------------------------------------------------------------------------------------------------------
-
-
-def _helper(pipe: Any, config: Config, model: nn.Module, tokenizer: Any, gradient: Tensor, local: bytes) -> None:
-    """Entry point of a helper process: serve until the pipe closes."""
-    import signal
-
-    registry.add_pickled(local)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's affair; it closes the pipe
-    torch.set_num_threads(max(1, config.run.threads))
-    try:
-        asyncio.run(_Server(pipe, config, model, tokenizer, gradient).run())
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass
-    except BaseException:
-        pipe.send_bytes(pickle.dumps(("error", traceback.format_exc()), protocol=5))
-
-
-class _Server:
-    """What a helper holds: agents and gyms by name, and one updater per stage, each made when it is first asked for."""
-
-    def __init__(self, pipe: Any, config: Config, model: nn.Module, tokenizer: Any, gradient: Tensor) -> None:
-        from agentgym.config import stages
-        from agentgym.renderer import Renderer
-
-        from . import setup
-        from .model import end_ids
-
-        self.pipe, self.config, self.model, self.gradient = pipe, config, model, gradient
-        self.stages = stages(config)
-        self.renderer = Renderer(tokenizer, stop_ids=end_ids(model))
-        self.policy = setup.make_policy(config.policy, model, self.renderer)
-        self.players: dict[str, tuple[Agent, Gym]] = {}
-        self.updaters: dict[str, Any] = {}
-        self.params = [p for p in model.parameters() if p.requires_grad]
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        inbox: asyncio.Queue[Any] = asyncio.Queue()
-        loop.add_reader(self.pipe.fileno(), self._read, inbox)
-        while True:
-            kind, payload = await inbox.get()
-            if kind == "end":
-                raise payload
-            if kind == "play":
-                for job in payload:
-                    task = asyncio.create_task(self._play(*job))
-                    self.tasks.add(task)
-                    task.add_done_callback(self.tasks.discard)
-            elif kind == "load":
-                self.policy.load(None, payload)
-            elif kind == "gradient":
-                self._reply(self._gradient(*payload))
-
-    def _read(self, inbox: asyncio.Queue[Any]) -> None:
-        try:
-            inbox.put_nowait(pickle.loads(self.pipe.recv_bytes()))
-        except (EOFError, OSError) as e:
-            asyncio.get_running_loop().remove_reader(self.pipe.fileno())
-            inbox.put_nowait(("end", EOFError() if isinstance(e, OSError) else e))
-
-    def _reply(self, payload: Any) -> None:
-        self.pipe.send_bytes(pickle.dumps(("done", payload), protocol=5))
-
-    async def _play(self, ticket: int, name: str, task: Task, group: str, seed: int) -> None:
-        try:
-            agent, gym = self._player(name)
-            trajectory = await gym.play(agent, task, group=group, seed=seed)
-        except Exception as e:  # always an answer: the other side waits for it
-            trajectory = Trajectory(task, group, status=Status.ERROR, error=f"{type(e).__name__}: {e}", info={"traceback": traceback.format_exc()})
-        self._reply([(ticket, trajectory)])
-
-    def _player(self, name: str) -> tuple[Agent, Gym]:
-        from . import setup
-
-        if name not in self.players:
-            evaluating = name == "eval"
-            c = self.config if evaluating else self.stages[name]
-            policy = self.policy if c.policy == self.config.policy else setup.make_policy(c.policy, self.model, self.renderer)
-            agent = setup.make_agent(c, policy, self.renderer, evaluating=evaluating)
-            make = setup.make_env(c, c.splits.eval if evaluating else c.splits.train)
-            places = -(-c.rollout.concurrency // self.config.run.workers)
-            self.players[name] = agent, Gym(make, concurrency=places, timeout=c.rollout.step_timeout)
-        return self.players[name]
-
-    def _gradient(self, stage: str, rows: list[Rows], part: Any, plan: Any) -> Any:
-        """Compute this helper's share; the gradient goes into the shared buffer, the measurements are the answer."""
-        from .update import Updater
-
-        if stage not in self.updaters:
-            self.updaters[stage] = Updater.from_config(self.stages[stage], self.model)
-        for p in self.params:
-            p.grad = None
-        meter = self.updaters[stage].backward(part, rows, plan)
-        torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in self.params], out=self.gradient)
-        return meter

@@ -24,6 +24,7 @@ from agentgym.rollout import Gym
 from agentgym.types import Task, Trajectory
 
 from . import setup
+from .ahead import goes_ahead
 from .batch import Batch
 from .checkpoint import Checkpoints, newest, write_json
 from .crew import Crew, CrewGym
@@ -85,7 +86,8 @@ class Session:
         elif (folder / "metrics.jsonl").exists() or newest(folder / "checkpoints"):  # one that never got that far may be begun anew
             raise ConfigError(f"{folder} already holds a run. Choose another run.dir, or go on with it: agentgym resume {folder}")
         torch.manual_seed(config.run.seed)
-        if config.run.threads or config.run.workers > 1:
+        beside = config.run.workers > 1 or any(goes_ahead(c) for c in configuration.stages(config).values())
+        if config.run.threads or beside:
             torch.set_num_threads(max(1, config.run.threads))
         if not registry.needs_model(config.policy.name):
             raise ConfigError(

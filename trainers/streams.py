@@ -118,7 +118,8 @@ def fill(
                 found = filler.fill(batch, round)
             for stream, x in found.items():
                 if stream not in filler.provides or len(x) != batch.n_tokens:
-                    raise ValueError(f"{name} gave the stream {stream!r} with {len(x)} rows; expected {filler.provides}, one row per token: {batch.n_tokens}")
+                    expected = f"expected {', '.join(filler.provides)}, one row per token: {batch.n_tokens}"
+                    raise ValueError(f"{name} gave the stream {stream!r} with {len(x)} rows; {expected}")
             batch.streams |= found
 
 

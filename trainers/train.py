@@ -19,6 +19,7 @@ from agentgym.rollout import Agent, collect
 from agentgym.types import Trajectory
 
 from . import setup, streams
+from .ahead import Ahead, goes_ahead
 from .batch import Batch, pack
 from .call import call
 from .diagnose import diagnose, staleness
@@ -75,18 +76,23 @@ class Stage:
         self.credit = registry.bind("credit", c.credit.name, c.credit.options) if c.credit else None
         self.memory: dict[str, Any] = {}
         self.fillers, self.critic = setup.make_fillers(c, model, session.renderer)
-        self.updater = Updater.from_config(c, model, crew=session.crew, stage=name)
+        self.ahead = Ahead(session.config, name, model, session.tokenizer, self.sampler.take, say=session.loggers.text) if goes_ahead(c) else None
+        # Where others play meanwhile, this process learns alone: the cores are theirs.
+        self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew, stage=name)
         self.updater.check(self.credit, self.fillers.values())
         self.needs = self.updater.needs(self.credit, self.fillers.values())
         streams.check_read(self.needs, self.fillers)
 
     def parts(self) -> dict[str, Any]:
         """Return what a checkpoint must hold of this stage: name → object with state_dict and load_state_dict, or a plain dict."""
-        return {"optimizer": self.updater, "sampler": self.sampler, "memory": self.memory, **self.fillers}
+        ahead = {"ahead": self.ahead} if self.ahead else {}
+        return {"optimizer": self.updater, "sampler": self.sampler, "memory": self.memory, **ahead, **self.fillers}
 
     async def run(self) -> None:
         """Update until the count is reached or the time is up."""
         try:
+            if self.ahead:
+                self.ahead.start(self.s.state.version)
             await self._updates()
         finally:
             await self.close()
@@ -96,11 +102,12 @@ class Stage:
         while s.state.update < count and not s.out_of_time(self.c.run.minutes):
             started = time.perf_counter()
             groups, drawn = await self.rollouts()
+            waiting = self.ahead.metrics() if self.ahead else {}
             rolled = time.perf_counter()
             batch, metrics = self.learn_from(groups)
             self.publish()
             seconds = {"seconds/rollout": rolled - started, "seconds/update": time.perf_counter() - rolled}
-            s.record(self.name, {**rollout_metrics(drawn, self.kind), **metrics, **seconds, **s.timings(batch)}, groups, batch)
+            s.record(self.name, {**rollout_metrics(drawn, self.kind), **waiting, **metrics, **seconds, **s.timings(batch)}, groups, batch)
             if self.c.eval.every and s.state.update % self.c.eval.every == 0 and s.state.update < count:
                 await held_out(s, f"{self.name}-{s.state.update}", full=False)
             s.maybe_save(self.parts())
@@ -109,15 +116,20 @@ class Stage:
         """Return (groups to learn from, all groups that were played); dynamic sampling plays on until enough groups have spread."""
         r, kept, drawn = self.c.rollout, [], []
         for draw in range(r.max_draws if r.drop_uniform else 1):
-            tasks = self.sampler.take(r.tasks)
-            keyed = [(f"{self.name}-{self.s.state.update}-{draw}-{i}", t, self.seed("group", draw, i)) for i, t in enumerate(tasks)]
-            groups = await collect(self.gym, self.agent, keyed, self.explore, size=r.group_size, progress=self.s.progress("rollouts"))
+            groups = await (self.ahead.next(r.tasks, progress=self.s.progress("groups")) if self.ahead else self.play(draw))
             self.sampler.observe(groups)
             drawn += groups
             kept += [g for g in groups if not r.drop_uniform or has_spread(g)]
             if len(kept) >= r.tasks:
                 break
         return kept[: r.tasks] or drawn, drawn
+
+    async def play(self, draw: int) -> Groups:
+        """Play the next tasks with the present weights."""
+        r = self.c.rollout
+        tasks = self.sampler.take(r.tasks)
+        keyed = [(f"{self.name}-{self.s.state.update}-{draw}-{i}", t, self.seed("group", draw, i)) for i, t in enumerate(tasks)]
+        return await collect(self.gym, self.agent, keyed, self.explore, size=r.group_size, progress=self.s.progress("rollouts"))
 
     def learn_from(self, groups: Groups) -> tuple[Batch, dict[str, float]]:
         """Pack, fill the streams that somebody asks for, assign credit, and update critic and policy."""
@@ -150,6 +162,8 @@ class Stage:
         self.s.state.update += 1
         self.s.state.version += 1
         self.s.load(self.s.state.version)
+        if self.ahead:
+            self.ahead.publish(self.s.state.version)
 
     def seed(self, *parts: Any) -> int:
         return setup.seed_of(self.c.run.seed, self.name, self.s.state.update, *parts) % 2**40
@@ -158,6 +172,8 @@ class Stage:
         return torch.Generator().manual_seed(self.seed(what))
 
     async def close(self) -> None:
+        if self.ahead:
+            self.ahead.close()
         self.gym.close()
         if self.policy is not self.s.policy:
             await self.policy.close()

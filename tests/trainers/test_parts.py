@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,20 @@ def test_who_names_the_penalty_places_it(credit: str, factor: float, plain_toy: 
     train(plain_toy({"credit": name, "rollout": {"invalid_penalty": 0.5}, "update": {"count": 1}}))
     steps = [s for r in read_lines(tmp_path / "run" / "trajectories" / "rl-000001.jsonl.gz") for s in r["steps"]]
     assert {s["advantage"] for s in steps if not s["valid"]} == {-0.5 * factor} and any(not s["valid"] for s in steps)
+
+
+def test_a_run_whose_rollouts_are_ahead(plain_toy: Callable[..., Config], tmp_path: Path) -> None:
+    layer = {"rollout": {"max_staleness": 2}, "update": {"count": 6}, "eval": {"every": 3}}
+    config = plain_toy(layer)
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr("agentgym.trainers.train.Stage.rollouts", _stop_at(3))
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    summary = resume(Path(config.run.dir))
+    rows = rl_rows(tmp_path / "run")
+    assert summary["updates"] == 6 and [r["update"] for r in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(r["rollout/episodes"] == 4 and r["rollout/ahead"] >= 0 for r in rows)
+    assert max(r.get("staleness/max", 0.0) for r in rows) <= 2
+    played = [r["group"] for f in (tmp_path / "run" / "trajectories").glob("rl-*") for r in read_lines(f)]
+    assert len(set(played)) == 12 and len(played) == 24  # two groups an update; none was learnt from twice
+    assert not [p for p in multiprocessing.active_children() if "generator" in p.name]
