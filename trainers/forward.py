@@ -112,7 +112,7 @@ def live(
     columns = {"logp": True, "entropy": entropy, "logq": among is not None}
     out = {n: _place(x, asked) for (n, is_wanted), x in zip(columns.items(), found, strict=False) if is_wanted}
     if valued is not None:
-        from . import reserve
+        from . import reserve  # which reads `features`
 
         out["value_live"] = _place(reserve.probe(model)(rows.flat(hidden)[valued]).float(), valued)
     return out

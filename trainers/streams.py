@@ -101,17 +101,17 @@ def fill(
         raise ConfigError(f"there is no stream {name!r}.{did_you_mean(name, known)} Streams: {', '.join(sorted(known))}")
     theirs = {n for f in fillers.values() for n in f.provides}
     own = sorted({"logp_train", "entropy"} & wanted - theirs)
-    how = {"temperature": round.temperature, "budget": round.budget}
+    temperature, budget = round.temperature, round.budget
     if own:
         with timed(batch, f"stream/{'+'.join(own)}"):
-            logp, entropy = score(model, batch, **how, entropy="entropy" in own)
+            logp, entropy = score(model, batch, temperature=temperature, budget=budget, entropy="entropy" in own)
             found = {"logp_train": logp, "entropy": entropy}
             batch.streams |= {n: found[n] for n in own}
     if "ref_logp" in wanted - theirs:
         if reference is None:
             raise ConfigError("a method needs 'ref_logp', but the run keeps no reference model")
         with timed(batch, "stream/ref_logp"):
-            batch.streams["ref_logp"] = reference.score(batch, **how)
+            batch.streams["ref_logp"] = reference.score(batch, temperature=temperature, budget=budget)
     for name, filler in fillers.items():
         if wanted & set(filler.provides):
             with timed(batch, f"stream/{name}"):

@@ -21,7 +21,7 @@ from agentgym.types import Trajectory
 from . import setup, streams
 from .ahead import Ahead, goes_ahead
 from .batch import Batch, pack
-from .call import call
+from .call import call, takes_state
 from .diagnose import diagnose, staleness
 from .session import Session
 from .streams import Round, fill, timed
@@ -137,7 +137,7 @@ class Stage:
         batch = pack(played, discount=self.c.discount)
         round = Round([t for t in played if not t.failed], self.s.state.update, self.updater.temperature, u.tokens_per_microbatch)
         fill(batch, self.needs, self.s.model, self.s.reference, round, self.fillers)
-        metrics = self.assign(batch) if self.credit is not None else {}
+        metrics = self.assign(batch, self.credit) if self.credit is not None else {}
         metrics |= staleness(batch, self.s.state.version)
         warming = self.critic is not None and self.critic.warming(round.update)
         if self.critic is not None:
@@ -149,12 +149,12 @@ class Stage:
             metrics |= self.updater.run(batch, passes=u.passes, minibatches=u.minibatches, generator=self.generator("minibatches"))
         return batch, metrics
 
-    def assign(self, batch: Batch) -> dict[str, float]:
+    def assign(self, batch: Batch, credit: Callable[..., Any]) -> dict[str, float]:
         """Give every written token its advantage; return what the method says about itself, and what holds for all methods."""
-        extra = {"state": self.memory} if "state" in registry.options_of(self.credit) else {}
-        found = call(self.credit, batch, **extra)
+        extra = {"state": self.memory} if takes_state(credit) else {}
+        found = call(credit, batch, **extra)
         advantage, metrics = found if isinstance(found, tuple) else (found, {})
-        batch.set_advantage(advantage, penalty="step_penalty" not in registry.columns_of(self.credit))
+        batch.set_advantage(advantage, penalty="step_penalty" not in registry.columns_of(credit))
         return {f"credit/{n}": float(x) for n, x in metrics.items()} | diagnose(batch)
 
     def publish(self) -> None:
