@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from agentgym.errors import CheckpointError, ConfigError, PolicyError, did_you_mean
 
+from . import reserve
 from .tokenizer import build_tokenizer
 
 logging.disable_progress_bar()  # a run has a display of its own; shard bars would break it
@@ -177,6 +178,7 @@ def _pretrained(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         raise PolicyError(f"model {name!r}: its weights cannot be loaded: {_first(e)}") from e
     model, found = loaded
     _check_complete(model, found, name)
+    reserve.restore(model)
     return model, tokenizer
 
 
@@ -191,6 +193,7 @@ def _with_adapters(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFa
         raise PolicyError(f"{folder} holds adapters, which need the package peft: pip install 'agentgym[lora]'") from e
     model, tokenizer = _pretrained(base)
     merged = peft.PeftModel.from_pretrained(model, str(folder)).merge_and_unload()  # type: ignore[arg-type]
+    reserve.read(merged, folder)
     return merged, tokenizer
 
 
@@ -258,6 +261,8 @@ def save_model(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, folde
         _save_merged(model, folder)
     else:
         model.save_pretrained(folder)  # type: ignore[operator]
+        if hasattr(model, "merge_adapter"):  # a plain model's config carries it
+            reserve.write(model, folder)
     tokenizer.save_pretrained(folder)
     return folder
 
