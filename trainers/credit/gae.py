@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from .. import ops
-from ._gae import Truncation, advantages, chain_of_tokens
+from ..chain import Truncation, advantages, chain_of_tokens
 
 
 def gae(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..chain import chain_of_tokens
 from ..ops import is_last, scan, whiten
-from ._gae import chain_of_tokens
 
 
 def reinforce_pp(

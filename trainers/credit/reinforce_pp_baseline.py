@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from ..chain import chain_of_tokens
 from ..ops import normalize, whiten
-from ._gae import chain_of_tokens
 
 
 def reinforce_pp_baseline(

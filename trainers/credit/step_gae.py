@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..chain import Truncation, advantages, chain_of_turns
 from ..ops import normalize
-from ._gae import Truncation, advantages, chain_of_turns
 
 
 def step_gae(

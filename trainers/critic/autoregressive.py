@@ -14,7 +14,7 @@ from agentgym.renderer import Renderer
 
 from .. import reserve
 from ..batch import Batch
-from ..credit._gae import Chain, advantages, chain_of_turns
+from ..chain import Chain, advantages, chain_of_turns
 from ..forward import features, rows_of
 from ..ops import is_last
 from ..streams import Round

@@ -15,7 +15,7 @@ from agentgym.errors import ConfigError
 from agentgym.renderer import Renderer
 
 from ..batch import Batch
-from ..credit._gae import Truncation, advantages, chain_of_tokens
+from ..chain import Truncation, advantages, chain_of_tokens
 from ..forward import Rows, rows_of
 from ..optimizer.adamw import adamw
 from ..streams import Round

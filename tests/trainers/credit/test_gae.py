@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentgym import registry
 from agentgym.trainers.batch import Batch, pack
 from agentgym.trainers.call import call
-from agentgym.trainers.credit._gae import advantages, chain_of_tokens, chain_of_turns
+from agentgym.trainers.chain import advantages, chain_of_tokens, chain_of_turns
 from agentgym.types import Completion, Status, Step, Task, Trajectory
 
 CRITIC = ["gae", "skip_gae", "step_gae"]

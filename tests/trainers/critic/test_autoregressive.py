@@ -16,7 +16,7 @@ from agentgym.renderer import Renderer
 from agentgym.trainers import reserve
 from agentgym.trainers.batch import Batch, pack
 from agentgym.trainers.call import call
-from agentgym.trainers.credit._gae import chain_of_turns
+from agentgym.trainers.chain import chain_of_turns
 from agentgym.trainers.critic.autoregressive import autoregressive, targets
 from agentgym.trainers.model import load_model
 from agentgym.trainers.streams import Round, fill

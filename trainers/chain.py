@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..ops import is_last, scan
+from .ops import is_last, scan
 
 Truncation = Literal["bootstrap", "terminal"]
 
