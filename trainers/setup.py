@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentgym import registry
 from agentgym.config import Config, Plugin
@@ -17,6 +17,9 @@ from agentgym.policy import Policy
 from agentgym.renderer import Renderer
 from agentgym.rollout import Agent, Gym
 from agentgym.types import Sampling, Task, Trajectory
+
+if TYPE_CHECKING:
+    from .streams import Critic
 
 
 def seed_of(*parts: Any) -> int:
@@ -103,12 +106,12 @@ def prepare_model(config: Config, model: Any, tokenizer: Any) -> None:
             prepare(model, tokenizer, **registry.bind("critic", c.critic.name, c.critic.options).keywords)  # type: ignore[attr-defined]
 
 
-def make_fillers(config: Config, model: Any, renderer: Renderer) -> tuple[dict[str, Any], Any]:
+def make_fillers(config: Config, model: Any, renderer: Renderer) -> tuple[dict[str, Any], Critic | None]:
     """Return the teachers by name, with the critic among them, and the critic or None."""
     fillers = {n: bound(model, renderer) for n, bound in bind_map("teacher", config.teachers).items()}
     if config.critic is None:
         return fillers, None
-    critic = registry.bind("critic", config.critic.name, config.critic.options)(model, renderer)
+    critic: Critic = registry.bind("critic", config.critic.name, config.critic.options)(model, renderer)
     return {**fillers, "critic": critic}, critic
 
 

@@ -46,6 +46,18 @@ class Filler(Protocol):
         ...
 
 
+class Critic(Filler, Protocol):
+    """A filler that learns what states are worth."""
+
+    def learn(self, batch: Batch, round: Round, generator: torch.Generator) -> dict[str, float]:
+        """Learn from a round, after credit and before the policy's update; return metrics. One that objectives train has only metrics to give."""
+        ...
+
+    def warming(self, update: int) -> bool:
+        """Return whether the policy's update of this number is left out: the critic does not know enough yet."""
+        ...
+
+
 BUILT_IN = {
     "logp_train": "log-probability under the trainer's weights before the update",
     "entropy": "entropy in nats under the trainer's weights before the update",

@@ -139,13 +139,10 @@ class Stage:
         fill(batch, self.needs, self.s.model, self.s.reference, round, self.fillers)
         metrics = self.assign(batch, self.credit) if self.credit is not None else {}
         metrics |= staleness(batch, self.s.state.version)
-        warming = self.critic is not None and self.critic.warming(round.update)
         if self.critic is not None:
             with timed(batch, "learn/critic"):
                 metrics |= self.critic.learn(batch, round, self.generator("critic"))
-        if warming:  # the policy stays as it is until its critic knows something
-            batch.set_advantage(torch.zeros(batch.n_steps), penalty=False)
-        if not warming or self.critic.shared:
+        if self.critic is None or not self.critic.warming(round.update):  # the policy stays as it is until its critic knows something
             metrics |= self.updater.run(batch, passes=u.passes, minibatches=u.minibatches, generator=self.generator("minibatches"))
         return batch, metrics
 

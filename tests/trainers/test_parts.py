@@ -22,7 +22,6 @@ class mean:
     '''Knows one number: the mean outcome so far.'''
 
     provides = ("value",)
-    shared = False
 
     def __init__(self, model, renderer, *, warmup: int = 0):
         self.warmup, self.sum, self.n = warmup, 0.0, 0

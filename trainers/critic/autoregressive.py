@@ -40,7 +40,6 @@ class autoregressive:
     """
 
     provides = ("value", "next_value", "value_old", "value_target", "value_kind")
-    shared = False  # in the first rounds it learns by itself, and the policy does not move
 
     @staticmethod
     def prepare(model: nn.Module, tokenizer: PreTrainedTokenizerFast, *, tau: float = 10.0, tokens: Tokens | None = None, **others: Any) -> None:

@@ -41,7 +41,6 @@ class head:
     """
 
     provides = ("value", "next_value")
-    shared = False
 
     def __init__(
         self,
