@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from agentgym import registry
 from agentgym.errors import ConfigError, did_you_mean
 from agentgym.registry import columns_of
 
@@ -61,10 +62,16 @@ def check(fns: Iterable[Callable[..., Any]], provided: Iterable[str]) -> None:
         for column in _required(fn):
             if column not in provided:
                 why = " (some completions came without log-probabilities)" if column == "logp_old" else ""
-                raise ConfigError(
-                    f"{name_of(fn)} needs {column!r}, which nothing provides{why}.{did_you_mean(column, provided)} "
-                    f"Provided: {', '.join(sorted(provided))}."
-                )
+                hint = _who_provides(column) or did_you_mean(column, provided)
+                raise ConfigError(f"{name_of(fn)} needs {column!r}, which nothing provides{why}.{hint} Provided: {', '.join(sorted(provided))}.")
+
+
+def _who_provides(column: str) -> str:
+    """Return which teachers and critics would provide a column, as a hint."""
+    found = {k: [n for n in registry.names(k) if column in registry.find(k, n).provides] for k in ("critic", "teacher")}
+    if found["critic"]:
+        return f" A critic does: {' or '.join(f'critic={n}' for n in found['critic'])}."
+    return f" A teacher does: {' or '.join(f'teachers.{n}={{}}' for n in found['teacher'])}." if found["teacher"] else ""
 
 
 def name_of(fn: Callable[..., Any]) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError
+from agentgym.registry import bind
 from agentgym.trainers.call import FOR_CREDIT, PACKED, call, check, columns, needs
 
 
@@ -46,3 +47,10 @@ def test_without_logprobs_the_reason_is_given(golden):
     golden.logp_old = None
     with pytest.raises(ConfigError, match="some completions came without log-probabilities"):
         call(lambda logp_old: logp_old, golden)
+
+
+def test_a_missing_stream_names_who_would_provide_it():
+    with pytest.raises(ConfigError, match=r"gae needs 'value', which nothing provides. A critic does: critic=autoregressive or critic=head\."):
+        check([bind("credit", "gae")], PACKED)
+    with pytest.raises(ConfigError, match=r"stepopsd needs 'teacher_logp', which nothing provides. A teacher does: teachers.peer=\{\}\."):
+        check([bind("credit", "stepopsd")], {*PACKED, "logp_train"})
