@@ -35,7 +35,7 @@ def test_state_and_optional_columns(golden):
 
 
 def test_a_missing_column_is_named_before_any_work():
-    with pytest.raises(ConfigError, match=r"reverse_kl needs 'teacher_logp', which nothing provides.*Did you mean.*Provided: logp"):
+    with pytest.raises(ConfigError, match=r"reverse_kl needs 'teacher_logp', which nothing provides.*A teacher does: teachers.peer.*Provided: logp"):
         check([functools.partial(reverse_kl, beta=2.0)], {"logp", "teacher_logits"})
 
 
