@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="sao", help="which method (default: %(default)s)")
     parser.add_argument("--updates", type=int, default=20, help="of each run; the first 3 are not timed (default: %(default)s)")
     parser.add_argument("--warm", type=int, default=80, help="updates of the warm start (default: %(default)s)")
+    parser.add_argument("--model", type=Path, help="start from this model, instead of a warm start made for the occasion")
     parser.add_argument("--episodes", type=int, default=96, help="of an update (default: %(default)s)")
     parser.add_argument("--size", type=int, default=1, help="episodes of a task (default: %(default)s)")
     parser.add_argument("--staleness", type=int, default=4, help="rollout.max_staleness of the asynchronous runs (default: %(default)s)")
@@ -124,7 +125,7 @@ def main() -> None:
         parser.error(f"--updates is {o.updates}; at least {SKIP + 2}, since the first {SKIP} are not timed")
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in WAYS}
     with tempfile.TemporaryDirectory() as folder:
-        model = warm_start(Path(folder) / "warm", o.warm)
+        model = o.model or warm_start(Path(folder) / "warm", o.warm)
         same = [f"model={model}", "stages.warm=null", f"update.count={o.updates}", "update.warmup=0", "update.decay=constant"]
         same += [f"rollout.tasks={o.episodes // o.size}", f"rollout.group_size={o.size}", f"rollout.concurrency={o.episodes}"]
         same += slow(Path(folder), o.delay) if o.delay else []
@@ -133,7 +134,7 @@ def main() -> None:
                 way = [f"run.workers={workers}", f"rollout.max_staleness={o.staleness * ahead}", f"run.seed={n + 1}"]
                 runs[name].append(figures(train(Path(folder) / f"{n}-{i}", str(RECIPES / f"{o.recipe}.yaml"), *same, *way)))
                 print(f"{name}, run {n + 1}: {runs[name][-1]['seconds an update']:.2f} s an update", file=sys.stderr, flush=True)
-    settings = {k: v for k, v in vars(o).items() if k != "out"}
+    settings = {k: v for k, v in vars(o).items() if k not in ("out", "model")}
     write({"settings": settings} | summary(runs), o.out)
 
 
