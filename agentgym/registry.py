@@ -244,7 +244,7 @@ def _tuples(value: Any, hint: Any) -> Any:
     return tuple(value) if isinstance(value, list) and wants_tuple else value
 
 
-def bind(kind: str, name: str, options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def bind(kind: str, name: str, options: Mapping[str, Any] | None = None) -> functools.partial[Any]:
     """Return the plug-in with its options checked and bound. A class is returned bound too: call it with its positional arguments."""
     target = find(kind, name)
     checked = check_options(kind, name, target, options or {})

@@ -264,6 +264,11 @@ def _close_quietly(env: TextEnv) -> None:
         pass
 
 
+def episode_seed(seed: int, index: int) -> int:
+    """Return the seed of episode `index` of a group."""
+    return seed * 1_000_003 + index
+
+
 async def collect(
     gym: Gym,
     agent: Agent,
@@ -278,7 +283,7 @@ async def collect(
 
     async def run(key: str, seed: int, task: Task, index: int) -> Trajectory:
         nonlocal done
-        out = await gym.play(agent, task, group=key, seed=seed * 1_000_003 + index)
+        out = await gym.play(agent, task, group=key, seed=episode_seed(seed, index))
         done += 1
         if progress:
             progress(done, total)

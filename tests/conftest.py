@@ -68,3 +68,22 @@ def plain_toy(toy: Callable[..., Config]) -> Callable[..., Config]:
     """Like `toy`, without stages: one stage of RL."""
     rl = {"stages": None, "credit": "gigpo", "objectives": {"clip": {}}, "update": {"count": 2}}
     return lambda *layers, name="run": toy(rl, *layers, name=name)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
+    """Return what runs an agentgym command in this process, in an empty folder: → (exit code, stdout, stderr)."""
+    from agentgym import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["agentgym", *args])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as e:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return int(e.value.code or 0), out, err
+
+    return run

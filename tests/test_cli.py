@@ -19,27 +19,13 @@ import pytest
 import transformers  # noqa: F401  (its log handler keeps the stderr of its first import: that of one test would be closed in the next)
 import yaml
 
-from agentgym import cli
-
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(command: Run) -> Run:
     """Run a command in this process, in an empty folder; return (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-    def run(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["agentgym", *args])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as e:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return int(e.value.code or 0), out, err
-
-    return run
+    return command
 
 
 @pytest.fixture

@@ -25,17 +25,14 @@ from torch import Tensor, nn
 from agentgym import registry
 from agentgym.config import Config
 from agentgym.policy import Policy, Request
+from agentgym.rollout import episode_seed
 from agentgym.types import Completion, Sampling, Task, Trajectory
 
 from ._helper import Players, begin, broken
+from .model import trainable
 
 BEAT = 5.0  # seconds between two signs of life
 _GRACE = 10.0  # seconds in which a generator without a trainer may close its environments
-
-
-def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """Return what training changes, in the model's order: the adapters alone where there are some."""
-    return [p for p in model.parameters() if p.requires_grad]
 
 
 def generators(config: Config) -> int:
@@ -192,7 +189,7 @@ class _Generator:
             self.policy.oldest.pop(key, None)
 
     async def _episode(self, key: str, seed: int, task: Task, index: int) -> Trajectory:
-        return await self.gym.play(self.agent, task, group=key, seed=seed * 1_000_003 + index)  # as agentgym.rollout.collect
+        return await self.gym.play(self.agent, task, group=key, seed=episode_seed(seed, index))
 
     async def _beat(self) -> None:
         while True:

@@ -19,7 +19,7 @@ from agentgym.types import Status, Task, Trajectory
 
 from . import setup
 from .forward import Rows
-from .model import end_ids
+from .model import end_ids, trainable
 from .update import Updater
 
 
@@ -80,7 +80,7 @@ class _Server:
         self.pipe, self.model, self.gradient = pipe, model, gradient
         self.players = Players(config, model, tokenizer, processes=config.run.workers)
         self.updaters: dict[str, Updater] = {}
-        self.params = [p for p in model.parameters() if p.requires_grad]
+        self.params = trainable(model)
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:

@@ -27,9 +27,10 @@ from agentgym.errors import ConfigError, PolicyError
 from agentgym.types import Task, Trajectory
 
 from . import setup
-from ._generator import Published, generators, trainable
+from ._generator import Published, generators
 from ._helper import broken
 from ._seat import Done, Job, Seat
+from .model import trainable
 
 _IN_A_ROW = 3  # deaths of a generator, with no group finished in between, that a run survives
 _DEATHS = 2  # deaths that a group may see before it counts as broken: it may be what kills

@@ -25,6 +25,7 @@ from agentgym.rollout import Agent, Gym
 from agentgym.types import Task, Trajectory
 
 from ._helper import helper
+from .model import trainable
 
 if TYPE_CHECKING:
     from .forward import Rows
@@ -37,7 +38,7 @@ class Crew:
         if config.run.device != "cpu":
             raise ConfigError(f"run.workers={n} shares the model between processes of one CPU; with device={config.run.device} use run.workers=1")
         self.n = n
-        self.params = [p for p in model.parameters() if p.requires_grad]
+        self.params = trainable(model)
         model.share_memory()
         context = mp.get_context("spawn")
         size = sum(p.numel() for p in self.params)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from .batch import Batch
-
 # Above this many logits the head runs in chunks that are recomputed in the backward pass (2^26 float32 = 256 MB).
 _MAX_LOGITS = 2**26
 # Models that change the logits after the head; for these the whole forward is used.
 _AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+
+
+class Segmented(Protocol):
+    """Tokens in segments, such as a Batch: both columns [N], the segments contiguous from 0."""
+
+    token: Tensor
+    segment: Tensor
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Rows:
         return rows.repeat_interleave(self.inside.sum(1))
 
 
-def rows_of(batch: Batch, budget: int) -> Iterator[Rows]:
+def rows_of(batch: Segmented, budget: int) -> Iterator[Rows]:
     """Cut the batch into rectangles of at most `budget` tokens with padding (at least one segment each), long segments first.
 
     Sorting by length keeps the padding low; a rectangle that is an eighth full is also closed where lengths fall below 4/5 of its first.

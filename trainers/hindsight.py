@@ -270,7 +270,7 @@ def rectangles(contexts: Sequence[Context], batch: Batch, wanted: Tensor, budget
     scored = (where >= answers) & wanted.cpu()[where.clamp(min=0)]
     flat = _Flat(token.to(device), segment.to(device))
     where, scored = where.to(device), scored.to(device)
-    for rows in rows_of(flat, budget):  # type: ignore[arg-type]
+    for rows in rows_of(flat, budget):
         yield rows, where[rows.index], scored[rows.index]
 
 

@@ -243,6 +243,11 @@ def base_model(model: torch.nn.Module) -> PreTrainedModel:
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator,return-value]
 
 
+def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return what training changes, in the model's order: the adapters alone where there are some."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
 def end_ids(model: torch.nn.Module) -> list[int]:
     """Return the ids that end a turn by the model's generation config (some models have several)."""
     found = getattr(getattr(base_model(model), "generation_config", None), "eos_token_id", None)

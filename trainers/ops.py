@@ -83,6 +83,11 @@ def _all_equal(value: Tensor, group: Tensor, n: int) -> Tensor:
     return high - low <= _ROUNDING * torch.maximum(high.abs(), low.abs())
 
 
+def all_equal(x: Tensor) -> bool:
+    """Return whether numbers differ by no more than rounding; `x` [rows], one at least."""
+    return float(x.max() - x.min()) <= _ROUNDING * float(x.abs().max())
+
+
 def broadcast(advantage: Tensor, batch: Batch) -> Tensor:
     """Return [N] float32: an advantage per step [S] or per token [N], on the tokens that the model wrote and 0 elsewhere.
 

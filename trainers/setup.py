@@ -103,7 +103,7 @@ def prepare_model(config: Config, model: Any, tokenizer: Any) -> None:
     for c in stages_of(config).values():
         prepare = getattr(registry.find("critic", c.critic.name), "prepare", None) if c.critic else None
         if c.critic and prepare is not None:
-            prepare(model, tokenizer, **registry.bind("critic", c.critic.name, c.critic.options).keywords)  # type: ignore[attr-defined]
+            prepare(model, tokenizer, **registry.bind("critic", c.critic.name, c.critic.options).keywords)
 
 
 def make_fillers(config: Config, model: Any, renderer: Renderer) -> tuple[dict[str, Any], Critic | None]:

@@ -12,10 +12,11 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 
+from agentgym.answers import normalise
+
 from .attributes import ATTRIBUTES, BORDER
 from .data import Question
 from .facts import Country, countries, fact_page
-from .scoring import normalise
 from .terms import STOP_WORDS, words
 
 SPLITS = ("train", "test")

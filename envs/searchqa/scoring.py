@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import re
-import string
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-
-
-def normalise(text: str) -> str:
-    """Return `text` in lower case, without ASCII punctuation, without the words a, an, the, with single blanks.
-
-    The order is that of SQuAD and Search-R1: "U.S." becomes "us", "the-end" becomes "theend".
-    """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+from agentgym.answers import normalise, token_f1
 
 
 def exact_match(prediction: str, golds: str | Sequence[str]) -> float:
@@ -65,11 +54,7 @@ def _contained(prediction: str, gold: str) -> float:
 
 
 def _overlap(prediction: str, gold: str) -> float:
-    said, wanted = normalise(prediction).split(), normalise(gold).split()
-    if not wanted:
-        return _exact(prediction, gold)
-    common = sum((Counter(said) & Counter(wanted)).values())
-    return 2 * common / (len(said) + len(wanted))  # = 2PR / (P + R)
+    return token_f1(prediction, gold) if normalise(gold) else _exact(prediction, gold)
 
 
 # --- what the policy wrote -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .scoring import normalise
+from agentgym.answers import normalise
 
 UNKNOWN = "unknown"
 

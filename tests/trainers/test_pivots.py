@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentgym import cli, registry, store
+from agentgym import registry, store
 from agentgym.config import Config, load
 from agentgym.errors import ConfigError, DataError, PolicyError
 from agentgym.rollout import Agent, Gym
@@ -227,18 +226,12 @@ def broken_reward(config: Config, out: Path) -> None:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run a command in this process; return (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
+def run(command: Run) -> Run:
+    """Run a command in this process; return (exit code, stdout with single blanks, stderr)."""
 
     def run(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["agentgym", *args])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as e:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return int(e.value.code or 0), " ".join(out.split()), err
+        code, out, err = command(*args)
+        return code, " ".join(out.split()), err
 
     return run
 

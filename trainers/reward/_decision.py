@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import string
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agentgym.branch import start_of
 from agentgym.errors import ConfigError
 from agentgym.types import Trajectory
-
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
@@ -53,17 +48,3 @@ def decision_of(trajectory: Trajectory) -> Decision:
 def plain_words(text: str) -> str:
     """Return a text in lower case with single blanks."""
     return " ".join(text.lower().split())
-
-
-def normalise(text: str) -> str:
-    """Return an answer as SQuAD compares it: lower case, no punctuation, no articles, single blanks."""
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def token_f1(one: str, two: str) -> float:
-    """Return the F1 of the words that two texts share, 2·P·R / (P + R), each word as often as it stands there; 1 for two texts without words."""
-    a, b = Counter(normalise(one).split()), Counter(normalise(two).split())
-    if not a or not b:
-        return float(a == b)
-    common = sum((a & b).values())
-    return 2.0 * common / (a.total() + b.total())

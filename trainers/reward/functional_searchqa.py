@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from agentgym.answers import normalise, token_f1
 from agentgym.errors import ConfigError
 from agentgym.formats.hermes import hermes
 from agentgym.formats.openai import openai
@@ -11,7 +12,7 @@ from agentgym.formats.tags import tags
 from agentgym.toolcall import CallError, Spec
 from agentgym.types import Trajectory
 
-from ._decision import decision_of, normalise, token_f1
+from ._decision import decision_of
 
 _TEXT = {"type": "string"}
 TOOLS = [

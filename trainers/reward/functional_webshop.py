@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from agentgym.answers import token_f1
 from agentgym.types import Trajectory
 
-from ._decision import decision_of, plain_words, token_f1
+from ._decision import decision_of, plain_words
 
 _ACTION = re.compile(r"\s*(search|click)\[(.*)\]\s*", re.DOTALL | re.IGNORECASE)
 

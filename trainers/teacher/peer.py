@@ -15,6 +15,7 @@ from agentgym.types import Step, Trajectory
 
 from ..batch import Batch
 from ..hindsight import Chat, Context, Hint, Ids, Place, mark, positions, score, token_spans, units
+from ..ops import all_equal
 from ..streams import Round
 from ._stale import Stale
 
@@ -108,7 +109,7 @@ class peer:
         before = self.chat.encode(f"\n{self.text}") if self.text else []
         for members in groups.values():
             correct = [i for i in members if batch.success[i]]
-            if self.mixed and _uniform(batch.outcome[members]):
+            if self.mixed and all_equal(batch.outcome[members]):
                 continue
             for i in members:
                 after = self.chat.encode(f"\nThe attempt under way {'succeeds' if batch.success[i] else 'fails'}.") if self.flag else []
@@ -152,7 +153,3 @@ class peer:
         """Take back what `state_dict` gave."""
         if isinstance(self.teacher, Stale):
             self.teacher.load_state_dict(state)
-
-
-def _uniform(outcome: Tensor) -> bool:
-    return float(outcome.max() - outcome.min()) <= 1e-6 * float(outcome.abs().max())

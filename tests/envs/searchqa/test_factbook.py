@@ -10,12 +10,12 @@ from importlib.metadata import version
 
 import pytest
 
+from agentgym.answers import normalise
 from agentgym.envs.searchqa import attributes
 from agentgym.envs.searchqa.attributes import ATTRIBUTES, borders, plain
 from agentgym.envs.searchqa.data import Question
 from agentgym.envs.searchqa.factbook import SPLITS, documents, manifest, questions
 from agentgym.envs.searchqa.facts import countries
-from agentgym.envs.searchqa.scoring import normalise
 from agentgym.errors import DataError, TaskError
 
 PINNED = {

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym.envs.searchqa.scoring import action, exact_match, f1, final_answer, format_reward, normalise, sub_exact_match, well_formed
+from agentgym.answers import normalise
+from agentgym.envs.searchqa.scoring import action, exact_match, f1, final_answer, format_reward, sub_exact_match, well_formed
 
 TEXT = st.text(st.sampled_from("aAbnthe T.,-'é9  "), max_size=24)
 GOLD = TEXT.filter(lambda text: bool(normalise(text)))

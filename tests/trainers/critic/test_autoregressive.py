@@ -105,7 +105,7 @@ def test_the_streams_are_the_models_own_values(random_batch: Callable[..., Batch
 def test_reserved_once_with_the_options_of_the_run() -> None:
     model, tokenizer = load_model("tiny", **SMALL)
     bound = bind("critic", "autoregressive", {"tau": 5.0, "warmup": 2, "tokens": ["ý", 180]})
-    autoregressive.prepare(model, tokenizer, **bound.keywords)  # type: ignore[attr-defined]
+    autoregressive.prepare(model, tokenizer, **bound.keywords)
     made = bound(model, Renderer(tokenizer))
     assert reserve.reserved(model) == {"plus": tokenizer.convert_tokens_to_ids("ý"), "minus": 180, "scale": 5.0}
     assert len(model.get_output_embeddings()._forward_hooks) == 1

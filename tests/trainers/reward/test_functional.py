@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agentgym import registry
+from agentgym.answers import normalise, token_f1
 from agentgym.env import make
 from agentgym.errors import ConfigError
-from agentgym.trainers.reward._decision import normalise, token_f1
 from agentgym.trainers.reward.functional_searchqa import documents, read_call
 from agentgym.types import Completion, Status, Step, Task, Trajectory
 
