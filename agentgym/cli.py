@@ -200,6 +200,41 @@ def serve_search(
     serve_corpus(corpus, host=host, port=port, kind=kind, model=model, topk=topk, workers=workers)
 
 
+@serve.command("webshop")
+def serve_webshop(
+    data: Annotated[str | None, typer.Option(help="folder of the official files; without it, generated products")] = None,
+    products: Annotated[int | None, typer.Option(help="how many products")] = None,
+    size: Annotated[str | None, typer.Option(help="generated products: mini or full")] = None,
+    goals: Annotated[str | None, typer.Option(help="official files: synthetic, human or both")] = None,
+    split: Annotated[str, typer.Option(help="all, train, eval or test")] = "all",
+    host: str = "127.0.0.1",
+    port: int = 3000,
+    images: Annotated[bool, typer.Option(help="let browsers load the products' pictures from their shops")] = False,
+) -> None:
+    """Serve WebShop to people and browsers: the pages and addresses of the original."""
+    from agentgym.envs.webshop.server import serve as serve_shop
+
+    serve_shop(data=data, products=products, size=size, goals=goals, split=split, host=host, port=port, images=images)  # type: ignore[arg-type]
+
+
+tasks = typer.Typer(no_args_is_help=True, help="Make the task sets that are built, and what they need.")
+app.add_typer(tasks, name="tasks")
+
+
+@tasks.command("nouns")
+def tasks_nouns(
+    data: Annotated[str, typer.Option(help="folder of WebShop's official files")],
+    products: Annotated[int | None, typer.Option(help="only the first so many")] = None,
+) -> None:
+    """Tag the titles of WebShop's products with spaCy, once: their nouns are then exact on this machine, with spaCy or without."""
+    from agentgym.envs.webshop.catalogue import open_files
+    from agentgym.envs.webshop.nouns import Nouns
+
+    catalogue = open_files(Path(data).expanduser(), products)
+    tagged = Nouns().build([p.name for p in catalogue])
+    print(f"webshop: {tagged:,} titles tagged now, {len(catalogue) - tagged:,} were known or repeat one")
+
+
 @app.command("list")
 def list_(kind: Annotated[str | None, typer.Argument(help="only this kind")] = None) -> None:
     """List every plug-in kind and name with one line each."""

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .errors import DataError, TaskError
 from .types import Status, Task
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Z95 = 1.959963984540054
+_RESAMPLES = 2_000
 Row = dict[str, Any]  # one line of episodes.jsonl, made by `evaluate`
 
 
@@ -118,7 +121,9 @@ class Report:
     n, success, low, high  scored episodes, share of successes over all of them (the micro-average), 95 % interval
     interval               how the intervals were made
     pass_at_k              k → chance that one of k samples succeeds, mean over the tasks with k scored samples
-    mean_return            mean of the outcome (return without penalties); mean_steps: of the steps; truncated: number of episodes
+    mean_return            mean of the outcome (return without penalties); return_low, return_high: its 95 % interval, by bootstrap over the tasks
+    graded                 whether the outcome says more than success does: two successes, or two failures, differ
+    mean_steps, truncated  mean number of steps; number of truncated episodes
     invalid_share          actions that the environment refused, of all actions
     types                  task type → its own rate, where tasks have types
     seconds                wall time, over all sessions of a resumed evaluation
@@ -142,6 +147,9 @@ class Report:
     error_reasons: list[str] = field(default_factory=list)
     types: dict[str, Share] = field(default_factory=dict)
     seconds: float = 0.0
+    return_low: float = math.nan
+    return_high: float = math.nan
+    graded: bool = False
 
     @property
     def macro(self) -> float:
@@ -175,6 +183,9 @@ class Report:
             "low",
             "high",
             "mean_return",
+            "return_low",
+            "return_high",
+            "graded",
             "mean_steps",
             "invalid_share",
             "truncated",
@@ -230,7 +241,21 @@ def summarise(panel: Panel, rows: Sequence[Row], seconds: float) -> Report:
         error_reasons=[f"{times} × {why}" for why, times in reasons.most_common(5)],
         types={name: _share(rs, panel.k) for name, rs in sorted(by_type.items()) if name},
         seconds=seconds,
+        **_returns(by_task.values()),
     )
+
+
+def _returns(by_task: Iterable[Sequence[Row]]) -> dict[str, Any]:
+    """Return the interval of the mean return (tasks are resampled, each with all its samples), and whether returns say more than success."""
+    every = [[(r["success"], r["return"]) for r in rows] for rows in by_task]
+    if not every:
+        return {}
+    sums, sizes = np.array([sum(v for _, v in rows) for rows in every]), np.array([len(rows) for rows in every])
+    rng = np.random.default_rng(0)
+    resamples = (rng.integers(len(every), size=len(every)) for _ in range(_RESAMPLES))
+    low, high = np.quantile([sums[r].sum() / sizes[r].sum() for r in resamples], [0.025, 0.975])
+    distinct = {pair for rows in every for pair in rows}
+    return {"return_low": float(low), "return_high": float(high), "graded": len(distinct) > len({won for won, _ in distinct})}
 
 
 def _share(rows: Sequence[Row], k: int) -> Share:
@@ -272,8 +297,9 @@ def table(report: Report) -> Table:
         out.add_row("mean of the types (macro-average)", "", f"{report.macro:.1%}", "")
     out.add_row("all (micro-average)", *_cells(Share(report.n, report.success, report.low, report.high)), style="bold")
     at_k = "".join(f"pass@{k} {v:.1%} · " for k, v in report.pass_at_k.items() if k > 1)
+    sure = "" if math.isnan(report.return_low) else f" [{report.return_low:.3f}, {report.return_high:.3f}]"
     out.caption = (
-        f"{at_k}return {report.mean_return:.3f} · {report.mean_steps:.1f} steps · {report.invalid_share:.1%} invalid · "
+        f"{at_k}return {report.mean_return:.3f}{sure} · {report.mean_steps:.1f} steps · {report.invalid_share:.1%} invalid · "
         f"{report.truncated} truncated · {report.seconds:.1f} s · intervals: {report.interval}"
     )
     if report.errors:

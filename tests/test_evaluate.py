@@ -14,7 +14,7 @@ from rich.console import Console
 
 from agentgym.errors import DataError, EnvError, TaskError
 from agentgym.evaluate import Report, compare, evaluate, pass_at_k, table, wilson
-from agentgym.report import effective_n
+from agentgym.report import Panel, Row, effective_n, summarise
 from agentgym.types import Completion, Status, Step, Task, Trajectory
 
 
@@ -276,3 +276,20 @@ def test_compare_refuses_different_panels(tmp_path: Path) -> None:
         compare(tmp_path / "a", tmp_path / "b")
     with pytest.raises(DataError, match=r"no panel\.json"):
         compare(tmp_path / "a", tmp_path / "nowhere")
+
+
+def test_the_mean_return_has_an_interval_over_tasks_and_says_whether_it_is_graded() -> None:
+    panel = Panel(["a", "b", "c", "d"], 2)
+
+    def row(task: str, sample: int, value: float) -> Row:
+        base = {"task": task, "sample": sample, "task_type": "", "status": "terminated", "steps": 1, "invalid": 0, "error": None}
+        return base | {"success": value == 1.0, "return": value}
+
+    graded = summarise(panel, [row(t, s, v) for t, v in zip("abcd", (0.0, 0.25, 0.5, 1.0), strict=True) for s in (0, 1)], 1.0)
+    assert graded.graded and graded.mean_return == pytest.approx(0.4375)
+    # Four tasks, resampled: the standard deviation of the mean is sqrt(mean((x - 0.4375)²) / 4) = 0.185, so about ±1.96 times that.
+    assert graded.return_low == pytest.approx(0.4375 - 1.96 * 0.185, abs=0.06) and graded.return_high == pytest.approx(0.4375 + 1.96 * 0.185, abs=0.06)
+    plain = summarise(panel, [row(t, s, float(t in "ab")) for t in "abcd" for s in (0, 1)], 1.0)
+    assert not plain.graded and Report.from_json(graded.to_json()) == graded
+    same = summarise(panel, [row(t, s, 0.5) for t in "abcd" for s in (0, 1)], 1.0)
+    assert same.return_low == same.return_high == 0.5

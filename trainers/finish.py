@@ -54,4 +54,5 @@ def closing(s: Session, summary: dict[str, Any]) -> str:
 def _percent(e: dict[str, Any]) -> str:
     if e["success"] is None:
         return "unknown: no episode could be scored"
-    return f"{e['success']:.1%}  (95 % interval {e['low']:.1%} to {e['high']:.1%}, n = {e['n']})"
+    score = f", mean return {e['mean_return']:.3f} ({e['return_low']:.3f} to {e['return_high']:.3f})" if e.get("graded") else ""
+    return f"{e['success']:.1%}  (95 % interval {e['low']:.1%} to {e['high']:.1%}, n = {e['n']}){score}"

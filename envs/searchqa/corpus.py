@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import hashlib
-import json
-import os
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
-from agentgym.cache import cache_dir
+from agentgym import cache
 from agentgym.errors import ConfigError, DataError, did_you_mean
+from agentgym.progress import Advance, shown
 
 try:
     import orjson
@@ -28,8 +19,6 @@ except ImportError as e:
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 EXPECTED = '{"id": "0", "contents": "\\"Title\\"\\ntext"} or {"id": "0", "title": "…", "text": "…"} (an id may be missing)'
-_BLOCK = 1 << 22
-_QUIET_S = 2.0  # work that takes less than this many seconds is not worth a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,68 +50,9 @@ class Hit:
         return iter((self.document, self.score))
 
 
-Advance = Callable[[int], None]
-
-
-@contextlib.contextmanager
-def shown(what: str, total: int, progress: bool) -> Iterator[Advance]:
-    """Show on stderr how far `what` is and how long it will take; yield a function that takes what was done of `total` since the last call."""
-    console = Console(stderr=True)
-    if progress and console.is_terminal:
-        with Progress(*Progress.get_default_columns(), console=console, transient=True) as bar:
-            task = bar.add_task(what, total=total)
-            yield lambda done: bar.advance(task, done)
-        return
-    start = said = time.monotonic()
-    sofar = 0
-
-    def advance(done: int) -> None:
-        nonlocal said, sofar
-        sofar += done
-        now = time.monotonic()
-        if progress and sofar and now - said > (30 if said > start else _QUIET_S):
-            said = now
-            left = (now - start) * max(0, total - sofar) / sofar
-            print(f"{what}: {100 * sofar / max(1, total):.0f} %, about {left:.0f} s left", file=sys.stderr, flush=True)
-
-    yield advance
-
-
 def digest(path: Path, progress: bool = True) -> str:
-    """Return the SHA-256 of a file's bytes; one that was hashed before is not read again while its size and time of change stay.
-
-    Raises DataError for a file that is not there.
-    """
-    try:
-        stat = path.stat()
-    except OSError as e:
-        raise DataError(f"cannot read the corpus {path}: {e.strerror}; expected a file that ends in {', '.join(SUFFIXES)}") from e
-    if not path.is_file():
-        raise DataError(f"the corpus {path} is no file; expected one that ends in {', '.join(SUFFIXES)}")
-    seen = [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
-    note = cache_dir() / "searchqa" / "hashes" / f"{hashlib.sha256(str(seen[0]).encode('utf-8', 'surrogateescape')).hexdigest()[:24]}.json"
-    try:
-        kept = json.loads(note.read_bytes())
-        if kept["of"] == seen:
-            return str(kept["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    sha = hashlib.sha256()
-    with open(path, "rb") as f, shown(f"{path.name}: hashing", stat.st_size, progress) as advance:
-        while block := f.read(_BLOCK):
-            sha.update(block)
-            advance(len(block))
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        _note(note, {"of": seen, "sha256": sha.hexdigest()})
-    return sha.hexdigest()
-
-
-def _note(file: Path, content: dict[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=file.parent, suffix=".part")
-    with os.fdopen(handle, "w", encoding="utf-8") as f:
-        json.dump(content, f)
-    os.replace(part, file)
+    """Return the SHA-256 of a corpus file; see agentgym.cache.digest."""
+    return cache.digest(path, progress, what="the corpus", expected=f"a file that ends in {', '.join(SUFFIXES)}")
 
 
 def read(path: Path, progress: bool = True) -> Iterator[Document]:

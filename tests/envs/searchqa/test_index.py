@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import agentgym.progress
 from agentgym.cache import cache_dir
-from agentgym.envs.searchqa import corpus as corpora
 from agentgym.envs.searchqa import index as indexes
 from agentgym.envs.searchqa.index import Document, Index
 from agentgym.envs.searchqa.terms import tokenizer
@@ -217,7 +217,7 @@ def test_queries_never_grow_the_index_and_what_is_remembered_is_bounded(corpus: 
 
 
 def test_a_long_build_says_how_far_it_is(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(corpora, "_QUIET_S", 0.0)
+    monkeypatch.setattr(agentgym.progress, "_QUIET_S", 0.0)
     rows = [{"contents": f"T\nword{i}"} for i in range(3000)]
     (tmp_path / "c.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
     Index.open(tmp_path / "c.jsonl", cache=tmp_path / "cache")
@@ -229,9 +229,9 @@ def test_a_long_build_says_how_far_it_is(tmp_path: Path, corpus: Path, monkeypat
 
 
 def test_the_hash_of_a_corpus_is_remembered(corpus: Path) -> None:
-    before = set((cache_dir() / "searchqa" / "hashes").glob("*"))
+    before = set((cache_dir() / "hashes").glob("*"))
     folder = Index.open(corpus).folder
-    notes = set((cache_dir() / "searchqa" / "hashes").glob("*")) | before
+    notes = set((cache_dir() / "hashes").glob("*")) | before
     for note in notes:
         note.write_bytes(b"{damaged")
     assert Index.open(corpus).folder == folder
