@@ -134,7 +134,9 @@ async def _episode(agent: Agent, env: TextEnv | None, out: Trajectory, episode: 
         nxt, reward, terminated, truncated, info = await _call(world, timeout, world.step, parsed.action)
         valid = parsed.valid and bool(info.get("valid", True))
         penalty = 0.0 if valid else -agent.invalid_penalty
-        out.steps.append(Step(prompt, new_segment, completion, parsed.action, valid, observation, float(reward), state, penalty))
+        out.steps.append(
+            Step(prompt, new_segment, completion, parsed.action, valid, observation, float(reward), state, penalty, dict(info.get("keep", {})))
+        )
         history.append(Turn(observation, now.admissible, completion.text, parsed.action))
         observation, done = nxt, terminated or truncated
         out.status = Status.TERMINATED if terminated else Status.TRUNCATED

@@ -288,7 +288,9 @@ def test_the_mean_return_has_an_interval_over_tasks_and_says_whether_it_is_grade
     graded = summarise(panel, [row(t, s, v) for t, v in zip("abcd", (0.0, 0.25, 0.5, 1.0), strict=True) for s in (0, 1)], 1.0)
     assert graded.graded and graded.mean_return == pytest.approx(0.4375)
     # Four tasks, resampled: the standard deviation of the mean is sqrt(mean((x - 0.4375)²) / 4) = 0.185, so about ±1.96 times that.
-    assert graded.return_low == pytest.approx(0.4375 - 1.96 * 0.185, abs=0.06) and graded.return_high == pytest.approx(0.4375 + 1.96 * 0.185, abs=0.06)
+    assert graded.return_low == pytest.approx(0.4375 - 1.96 * 0.185, abs=0.06) and graded.return_high == pytest.approx(
+        0.4375 + 1.96 * 0.185, abs=0.06
+    )
     plain = summarise(panel, [row(t, s, float(t in "ab")) for t in "abcd" for s in (0, 1)], 1.0)
     assert not plain.graded and Report.from_json(graded.to_json()) == graded
     same = summarise(panel, [row(t, s, 0.5) for t in "abcd" for s in (0, 1)], 1.0)

@@ -19,7 +19,7 @@ from .address import LONGEST
 from .chromium import CALL, Browser, Window, browser, reason
 from .goals import Goals
 from .sessions import Visitor
-from .shop import _ACTION, Clickable, Shop, clickables
+from .shop import Clickable, Shop, clickables, parsed
 from .types import Goal, Page, Place
 
 Snapshot = Literal["text", "aria"]
@@ -79,10 +79,7 @@ class BrowserVisit:
 
     def act(self, action: str) -> bool:
         """Carry out `search[words]` or `click[text]`; return False, and change nothing, where that is not possible."""
-        found = _ACTION.match(action)
-        if found is None:
-            return False
-        name, argument = found[1], found[2].lower()
+        name, argument = parsed(action)
         if name == "search" and len(argument) <= LONGEST:
             self._do(self._tab.search(argument), "a search")
         elif name == "click" and argument != "search" and argument in self.clickables:

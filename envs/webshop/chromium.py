@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import math
 import os
 import re
 import shutil
@@ -49,7 +50,7 @@ class Browser:
     def __init__(self, episodes: int) -> None:
         self.episodes, self._process = episodes, os.getpid()
         self._free = threading.Semaphore(episodes)
-        self._sessions = Sessions(None)
+        self._sessions = Sessions(None, idle=math.inf)
         self._number = 0
         self._leaving: set[asyncio.Task[None]] = set()
         self._driver: Any = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -20,7 +21,8 @@ from .shopper import Shopper
 from .tasks import Tasks
 from .types import Goal, Page, Place
 
-Observation = Literal["text", "text_rich", "html", "url", "browser"]
+Observation = Literal["text", "text_rich", "html", "url", "browser", "browser_aria"]
+BROWSER = ("browser", "browser_aria")
 GENERATED = 1000  # products, where nobody says how many
 _NAMED = 20  # clickables that a feedback names
 
@@ -47,7 +49,8 @@ class WebShopEnv(TextEnv):
     size         generated only: mini (short pages for small models) or full
     goals        official files only: synthetic, human, or both; default: human where these are the full data, else both
     split        all | train | eval | test; default: train, with `replay` all
-    observation  text | text_rich | html | url | browser (a real Chromium; what is visible, see browser.py)
+    observation  text | text_rich | html | url; in a real Chromium: browser (the visible text) | browser_aria (the accessibility tree)
+    screenshots  browser modes: a folder for a picture after every step, whose path is in info["screenshot"] and in the trajectory
     replay       a folder with goals.json.gz and prices.json of a recorded run of the original. Such a session goes on after a purchase, as it did
     draw         the seed of prices and ceilings; 0 gives what the original draws after random.seed(0)
     feedback     tell what is possible after an invalid action (the original shows the same page again)
@@ -80,6 +83,7 @@ class WebShopEnv(TextEnv):
         state: Literal["observation", "place"] = "observation",
         per_page: int = 10,
         nouns: str | os.PathLike[str] | None = None,
+        screenshots: str | os.PathLike[str] | None = None,
     ) -> None:
         self._options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(max_observation=10_000_000)
@@ -93,13 +97,19 @@ class WebShopEnv(TextEnv):
                 raise EnvError(f"WebShopEnv({name}={value}): it is at least 1")
         only("WebShopEnv", "data=None (generated products)", data is None, size=size)
         only("WebShopEnv", "data=FOLDER (official files)", data is not None, goals=goals, replay=replay, nouns=nouns)
+        self.blocking = observation in BROWSER
+        only("WebShopEnv", "observation='browser' or 'browser_aria'", self.blocking, screenshots=screenshots)
+        if self.blocking:
+            from .chromium import require
+
+            require()
         only("WebShopEnv", "replay=None (a recording has its prices)", replay is None, draw=draw)
         self._catalogue = _catalogue(_path(data), products, size or "full")
         sets = _goal_sets(self._catalogue, data is None, goals, _path(replay), draw or 0)
-        self._tasks = _tasks(sets, split or ("all" if replay else "train"))
-        self._shop = _shop(self._catalogue, _path(nouns), _path(replay), per_page)
+        self.task_set = _tasks(sets, split or ("all" if replay else "train"))
+        self.shop = _shop(self._catalogue, _path(nouns), _path(replay), per_page)
         self.observation, self.feedback, self.max_steps, self.scale = observation, feedback, max_steps, scale
-        self.blocking = observation == "browser"
+        self._screenshots = _path(screenshots)
         self._success_only, self._place_state, self._goes_on = reward == "success", state == "place", replay is not None
         self._visit: Visit | None = None
         self._goals: Goals | None = None
@@ -107,11 +117,11 @@ class WebShopEnv(TextEnv):
 
     def tasks(self) -> list[str]:
         """Return the ids of all tasks of the split, in a fixed order."""
-        return self._tasks.ids()
+        return self.task_set.ids()
 
     def expert(self) -> Shopper:  # type: ignore[override]
         """Return a shopper for one episode: it knows the goal's product, and goes about it as a careful customer would."""
-        return Shopper(self._shop, lambda: self._here, self._would_earn)
+        return Shopper(self.shop, lambda: self._here, self._would_earn)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin the task `options={"task": id}`, or one drawn by `seed` or the environment's own generator, by the goals' weights."""
@@ -120,8 +130,9 @@ class WebShopEnv(TextEnv):
         self._task = f"{goals.kind}/{number}"
         self._end_visit()
         self._goals, goal = goals, goals.goal(number)
+        self._visits = uuid.uuid4().hex[:8] if self._screenshots else ""
         self._visit = self._enter(goals, goal)
-        self._nouns = self._shop.nouns_from(goal, "")
+        self._nouns = self.shop.nouns_from(goal, "")
         self._steps, self._playing = 0, True
         observation = self._observe()
         return observation, self._info(observation, valid=True)
@@ -138,7 +149,7 @@ class WebShopEnv(TextEnv):
         truncated = not terminated and self.max_steps is not None and self._steps >= self.max_steps
         self._playing = self._goes_on or not (terminated or truncated)
         if terminated:
-            self._nouns = self._shop.nouns_from(self._visit.goal, self._visit.place.asin)
+            self._nouns = self.shop.nouns_from(self._visit.goal, self._visit.place.asin)
         page = self._observe()
         observation = page if valid or not self.feedback else f"{self._what_is_possible(action)}\n{page}"
         return observation, self._earned() if terminated else 0.0, terminated, truncated, self._info(page, valid=valid)
@@ -161,8 +172,8 @@ class WebShopEnv(TextEnv):
         self.__init__(**state["options"])  # type: ignore[misc]
         self.__dict__.update(state["kept"])
         if state["stands"] is not None:
-            self._goals, number = self._tasks.find(self._task)
-            visit = Session(self._shop, self._goals, self._goals.goal(number))
+            self._goals, number = self.task_set.find(self._task)
+            visit = Session(self.shop, self._goals, self._goals.goal(number))
             visit.place, visit.visited, visit.reward_info = state["stands"]
             self._visit = visit
 
@@ -172,16 +183,16 @@ class WebShopEnv(TextEnv):
         wanted = (options or {}).get("task")
         if wanted is not None and set(options or {}) == {"task"}:
             super(TextEnv, self).reset(seed=seed)
-            return self._tasks.find(wanted)
+            return self.task_set.find(wanted)
         self.pick_task(seed, options, ["one"])  # seeds, and refuses unknown options
-        return self._tasks.draw(float(self.np_random.random()))
+        return self.task_set.draw(float(self.np_random.random()))
 
     def _enter(self, goals: Goals, goal: Goal) -> Visit:
-        if self.observation == "browser":
+        if self.blocking:
             from .browser import BrowserVisit
 
-            return BrowserVisit(self._shop, goals, goal)
-        return Session(self._shop, goals, goal)
+            return BrowserVisit(self.shop, goals, goal, snapshot="aria" if self.observation == "browser_aria" else "text")
+        return Session(self.shop, goals, goal)
 
     def _end_visit(self) -> None:
         if self._visit is not None and hasattr(self._visit, "close"):
@@ -196,7 +207,7 @@ class WebShopEnv(TextEnv):
 
     def _would_earn(self, asin: str, options: dict[str, str]) -> dict[str, Any]:
         assert self._goals is not None
-        return self._shop.buy(self._goals, self._here.goal, asin, options)
+        return self.shop.buy(self._goals, self._here.goal, asin, options)
 
     @property
     def _url(self) -> str:
@@ -232,21 +243,36 @@ class WebShopEnv(TextEnv):
         visit = self._here
         names = list(visit.clickables)
         bar = visit.place.kind == "index"
-        admissible = [f"search[{visit.goal.instruction.translate(_NO_BRACKETS)}]"] if bar else [f"click[{name}]" for name in names]
-        info = visit.reward_info
-        return {
+        bought = visit.place.kind == "done"
+        earned = visit.reward_info
+        info: dict[str, Any] = {
             "task_id": self._task,
             "task_type": self._task.partition("/")[0],
             "goal": visit.goal.instruction,
             "state": f"{self._task} {self._url}" if self._place_state else f"{self._task} {observation}",
-            "admissible": admissible,
-            "success": visit.place.kind == "done" and info is not None and info["reward"] == 1.0,
+            "admissible": [f"search[{visit.goal.instruction.translate(_NO_BRACKETS)}]"] if bar else [f"click[{name}]" for name in names],
+            "success": bought and earned is not None and earned["reward"] == 1.0,
             "valid": valid,
             "available_actions": {"has_search_bar": bar, "clickables": names},
             "url": self._url,
-            "reward_info": info,
+            "reward_info": earned,
             "nouns": self._nouns,
         }
+        kept = {"reward_info": earned, "nouns": self._nouns} if bought else {}
+        if self._screenshots is not None:
+            info["screenshot"] = kept["screenshot"] = self._picture(self._screenshots)
+        return {**info, "keep": kept}
+
+    def _picture(self, folder: Path) -> str:
+        """Save what the browser shows; return the file's path."""
+        file = folder / f"{self._task.replace('/', '-')}-{self._visits}-{self._steps:03d}.png"
+        picture = self._here.screenshot()  # type: ignore[attr-defined]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(picture)
+        except OSError as e:
+            raise EnvError(f"webshop: cannot write the screenshot {file}: {e}") from e
+        return str(file)
 
 
 _NO_BRACKETS = str.maketrans("[]\n", "() ")

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from agentgym.errors import ConfigError
 
 from . import address
 from .render import BACK, BUY, INFO_BUTTONS, NEXT, PREV, SEARCH, options_shown
-from .shop import Clickable
-from .types import Goal, Page, Place
+from .shop import Clickable, leads
+from .types import Goal, Page
 
 try:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -82,25 +82,6 @@ def policy(images: bool) -> str:
         f"default-src 'none'; style-src 'self'; img-src {pictures}; script-src 'sha256-{digest}'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
-
-
-def leads(at: Place, what: Clickable, text: str) -> Place:
-    """Return where a click leads; `text`: the value of an option."""
-    if what.kind == "product":
-        return replace(at, kind="item", asin=what.name, options=())
-    if what.kind == "option":
-        return replace(at, options=tuple({**dict(at.options), what.name: text}.items()))
-    if what.name == BACK:
-        return Place()
-    if what.name == BUY:
-        return Place("done", asin=at.asin, options=at.options)
-    if what.name == NEXT:
-        return replace(at, page=at.page + 1)
-    if what.name != PREV:
-        return replace(at, kind="sub", sub=what.name)
-    if at.kind == "sub":
-        return replace(at, kind="item", sub="")
-    return Place("results", at.keywords, at.page) if at.kind == "item" else replace(at, page=at.page - 1)
 
 
 def _told(report: Report) -> dict[str, Any]:

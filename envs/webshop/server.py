@@ -175,7 +175,7 @@ def serve(
 
     with listen(host, port) as listener:
         env = WebShopEnv(data=data, products=products, size=size, goals=goals, split=split, replay=replay, draw=draw, per_page=per_page, nouns=nouns)
-        shop, tasks = env._shop, env._tasks
+        shop, tasks = env.shop, env.task_set
         made = make_app(shop, tasks, limit=limit, idle=idle, images=images)
         where = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         what = f"{len(shop.catalogue):,} products, {len(tasks):,} tasks of the split {split!r}"

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .catalogue import Catalogue
 from .goals import Goals
 from .nouns import Nouns
@@ -37,30 +39,31 @@ class Shop:
         self.catalogue, self.nouns, self.per_page = catalogue, nouns, per_page
         self._found = functools.lru_cache(maxsize=256)(self._search)
 
-    def search(self, keywords: tuple[str, ...], goal: Goal) -> tuple[int, ...]:
+    def search(self, keywords: tuple[str, ...], goal: Goal) -> np.ndarray:
         """Return the rows of what a search finds, best first.
 
         First words with a meaning of their own: `<r>` 50 at random (drawn for this goal and these words), `<q> query`, `<c> category`,
         `<a> attribute`: all products that have it. (The original crashes on `<a>`, and on `<c>` alone.)
         """
-        if keywords[0] == "<r>":
+        first, rest = keywords[0], " ".join(keywords[1:]).strip()
+        if first == "<r>":
             n = len(self.catalogue)
-            return tuple(random.Random(f"{goal.instruction}\n{keywords}").sample(range(n), min(RESULTS, n)))
+            return np.array(random.Random(f"{goal.instruction}\n{keywords}").sample(range(n), min(RESULTS, n)), np.int64)
+        if first == "<c>":
+            return self.catalogue.having("category", keywords[1].strip() if rest else "")
+        if first in ("<q>", "<a>"):
+            return self.catalogue.having({"<q>": "query", "<a>": "attribute"}[first], rest)
         return self._found(keywords)
 
-    def _search(self, keywords: tuple[str, ...]) -> tuple[int, ...]:
-        rest = " ".join(keywords[1:]).strip()
-        facet = {"<q>": "query", "<c>": "category", "<a>": "attribute"}.get(keywords[0])
-        if facet is not None:
-            return tuple(self.catalogue.having(facet, keywords[1].strip() if facet == "category" and rest else rest).tolist())
-        return tuple(row for row, _ in self.catalogue.index.search(" ".join(keywords), RESULTS))
+    def _search(self, keywords: tuple[str, ...]) -> np.ndarray:
+        return np.array([row for row, _ in self.catalogue.index.search(" ".join(keywords), RESULTS)], np.int64)
 
     def page(self, goal: Goal, place: Place, visited: frozenset[str] = frozenset(), reward: float = 0.0) -> Page:
         """Return the page at a place. Raises KeyError for a product that does not exist."""
         if place.kind == "results":
             rows = self.search(place.keywords, goal)
             shown = rows[(place.page - 1) * self.per_page : place.page * self.per_page]
-            return Page(place, goal.instruction, len(rows), tuple(self.catalogue.product(r) for r in shown), visited=visited)
+            return Page(place, goal.instruction, len(rows), tuple(self.catalogue.product(int(r)) for r in shown), visited=visited)
         product = self.catalogue.product(self.row(place.asin)) if place.asin else None
         return Page(place, goal.instruction, product=product, visited=visited, reward=reward)
 
@@ -113,6 +116,31 @@ def clickables(page: Page) -> dict[str, Clickable]:
     return found
 
 
+def parsed(action: str) -> tuple[str, str]:
+    """Return an action's name and its argument, lower-case; ("", "") where it is none."""
+    found = _ACTION.match(action)
+    return (found[1], found[2].lower()) if found else ("", "")
+
+
+def leads(at: Place, what: Clickable, text: str) -> Place:
+    """Return where a click leads; `text`: the value of an option."""
+    if what.kind == "product":
+        return replace(at, kind="item", asin=what.name, options=())
+    if what.kind == "option":
+        return replace(at, options=tuple({**dict(at.options), what.name: text}.items()))
+    if what.name == BACK:
+        return Place()
+    if what.name == BUY:
+        return Place("done", asin=at.asin, options=at.options)
+    if what.name == NEXT:
+        return replace(at, page=at.page + 1)
+    if what.name != PREV:
+        return replace(at, kind="sub", sub=what.name)
+    if at.kind == "sub":
+        return replace(at, kind="item", sub="")
+    return Place("results", at.keywords, at.page) if at.kind == "item" else replace(at, page=at.page - 1)
+
+
 class Session:
     """One shopper with one goal. `act` changes the place; `info` of a purchase stays until the next one."""
 
@@ -140,16 +168,13 @@ class Session:
 
     def act(self, action: str) -> bool:
         """Carry out `search[words]` or `click[text]`; return False, and change nothing, where it is neither or there is nothing such to click."""
-        found = _ACTION.match(action)
-        if found is None:
-            return False
-        name, argument = found[1], found[2].lower()
+        name, argument = parsed(action)
         if name == "search":
             self.go(Place("results", tuple(argument.split(" "))))
             return True
         if name != "click" or argument == "search" or argument not in self.clickables:
             return False
-        self._click(self.clickables[argument], argument)
+        self.go(leads(self.place, self.clickables[argument], argument))
         return True
 
     def go(self, place: Place) -> None:
@@ -161,29 +186,3 @@ class Session:
             self.visited |= {place.asin}
         elif place.kind == "index":
             self.visited = frozenset()
-
-    def _click(self, what: Clickable, text: str) -> None:
-        at = self.place
-        if what.kind == "product":
-            self.go(replace(at, kind="item", asin=what.name, options=()))
-        elif what.kind == "option":
-            self.go(replace(at, options=tuple({**dict(at.options), what.name: text}.items())))
-        elif what.name == BACK:
-            self.go(Place())
-        elif what.name == BUY:
-            self.go(replace(at, kind="done"))
-        elif what.name == NEXT:
-            self.go(replace(at, page=at.page + 1))
-        elif what.name == PREV:
-            self.go(_before(at))
-        else:
-            self.go(replace(at, kind="sub", sub=what.name))
-
-
-def _before(at: Place) -> Place:
-    """Return where `< Prev` leads."""
-    if at.kind == "sub":
-        return replace(at, kind="item", sub="")
-    if at.kind == "item":
-        return Place("results", at.keywords, at.page)
-    return replace(at, page=at.page - 1)

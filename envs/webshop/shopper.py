@@ -63,7 +63,7 @@ class Shopper:
         if asin.lower() in clickables(visit.page):
             return f"click[{asin.lower()}]"
         rows = self._shop.search(at.keywords, goal)
-        here = next((i for i, row in enumerate(rows) if self._shop.catalogue.product(row).asin == asin), 0) // self._shop.per_page + 1
+        here = next((i for i, row in enumerate(rows) if self._shop.catalogue.product(int(row)).asin == asin), 0) // self._shop.per_page + 1
         return "click[next >]" if at.page < here else "click[< prev]" if at.page > here else "click[back to search]"
 
     def _target(self, keywords: tuple[str, ...], goal: Goal) -> tuple[float, str]:
@@ -71,7 +71,7 @@ class Shopper:
         if keywords not in self._targets:
             best = (-1.0, "")
             for row in self._shop.search(keywords, goal):
-                product = self._shop.catalogue.product(row)
+                product = self._shop.catalogue.product(int(row))
                 info = self._earns(product.asin, self._choices(product, goal))
                 value = info["reward"] + info["query_match"]  # the reward alone takes a sweater for a jacket that has the same attributes
                 if value > best[0]:

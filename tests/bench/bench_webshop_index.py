@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,9 @@ def resident(kind: str = "VmRSS") -> float:
 
 def built(build: Callable[[Path, Path], None], file: Path, folder: Path) -> dict[str, float]:
     """Build an index; return what it took. Runs in a process of its own."""
-    build(next(small(file)), folder.with_name("warm"))  # the imports are not the build's
+    warm = folder.with_name("warm")
+    warm.mkdir()
+    build(first(file, 100), warm)  # the imports are not the build's
     before, start = resident(), time.process_time()
     build(file, folder)
     took, peak = time.process_time() - start, resident("VmHWM")
@@ -113,13 +116,12 @@ def built(build: Callable[[Path, Path], None], file: Path, folder: Path) -> dict
     return {"build, CPU s": took, "memory that the build adds at its peak, MB": peak - before, "size on disk, MB": size / 1e6}
 
 
-def small(file: Path) -> Iterator[Path]:
-    """Yield the first hundred lines of a file as a file, and make the folder that the index of it goes to."""
-    first = file.with_name("first.txt")
+def first(file: Path, lines: int) -> Path:
+    """Return a file of the first lines of a file."""
+    new = file.with_name("first.txt")
     with open(file, encoding="ascii") as f:
-        first.write_text("".join(line for line, _ in zip(f, range(100), strict=False)), "ascii")
-    (file.parent / "warm").mkdir(exist_ok=True)
-    yield first
+        new.write_text("".join(islice(f, lines)), "ascii")
+    return new
 
 
 def searched(opener: Callable[[Path], Callable[[str], object]], folder: Path, queries: list[str]) -> dict[str, float]:
@@ -150,15 +152,22 @@ def alone(work: Callable[..., dict[str, float]], *args: Any) -> dict[str, float]
         return pool.apply(work, args)
 
 
-def measure(products: int, queries: int, kinds: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the figures of each kind of index on so many products."""
+def measure(products: int, queries: int, kinds: dict[str, Any], repeat: int = 3) -> dict[str, dict[str, float]]:
+    """Return the figures of each kind of index on so many products; the searches are done in turns, and their medians taken."""
     found: dict[str, dict[str, float]] = {}
-    for kind, (build, opener) in kinds.items():
-        with tempfile.TemporaryDirectory() as name:
-            file, folder = Path(name) / "products.txt", Path(name) / "index"
-            folder.mkdir()
-            asked = make(file, products, queries)
-            found[kind] = alone(built, build, file, folder) | alone(searched, opener, folder, asked)
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "products.txt"
+        asked = make(file, products, queries)
+        for kind, (build, _) in kinds.items():
+            folder = Path(name) / kind / "index"
+            folder.mkdir(parents=True)
+            found[kind] = alone(built, build, file, folder)
+        runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+        for _ in range(repeat):
+            for kind, (_, opener) in kinds.items():
+                runs[kind].append(alone(searched, opener, Path(name) / kind / "index", asked))
+        for kind, figures in runs.items():
+            found[kind] |= {what: statistics.median(run[what] for run in figures) for what in figures[0]}
     return found
 
 

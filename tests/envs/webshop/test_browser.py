@@ -151,8 +151,8 @@ def built(products: list[Product], folder: Path) -> catalogue.Catalogue:
 
 
 def visit_of(env: WebShopEnv, n: int = 0, **options: Any) -> BrowserVisit:
-    goals, number = env._tasks.find(env.tasks()[n])
-    return BrowserVisit(env._shop, goals, goals.goal(number), **options)
+    goals, number = env.task_set.find(env.tasks()[n])
+    return BrowserVisit(env.shop, goals, goals.goal(number), **options)
 
 
 def on_an_item(visit: BrowserVisit) -> tuple[str, str]:
@@ -468,3 +468,17 @@ def test_a_fork_has_its_own_browser() -> None:
     said = process.stdout.read()  # not communicate(): it forgets what readline() had read ahead
     process.wait(20)
     assert "belongs to the process that this one was forked from" in said and "child 7" in said and process.returncode == 0
+
+
+def test_pictures_and_trees_of_an_episode(tmp_path: Path, text: WebShopEnv) -> None:
+    env = WebShopEnv(**SMALL, observation="browser_aria", screenshots=tmp_path / "new")
+    observation, info = env.reset(options={"task": text.tasks()[0]})
+    assert '- textbox "' in observation and '- button "Search"' in observation
+    _, _, _, _, info = env.step("search[<r>]")
+    env.close()
+    assert info["keep"] == {"screenshot": info["screenshot"]} and info["screenshot"].endswith("-001.png")
+    pictures = sorted((tmp_path / "new").iterdir())
+    assert [p.name[-7:] for p in pictures] == ["000.png", "001.png"]
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
+    with pytest.raises(EnvError, match="works only with observation='browser'"):
+        WebShopEnv(**SMALL, screenshots=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 from typing import Any
@@ -10,8 +11,10 @@ import gymnasium
 import pytest
 
 import agentgym
+from agentgym import registry, rollout
 from agentgym.envs.webshop.env import WebShopEnv
 from agentgym.errors import DataError, EnvError, TaskError
+from agentgym.types import Sampling, Task
 
 
 def mini(**options: Any) -> WebShopEnv:
@@ -108,12 +111,12 @@ def test_states() -> None:
 
 
 def _has_option(env: WebShopEnv, task: str) -> bool:
-    return bool(env._tasks.find(task)[0].goal(int(task.split("/")[1])).options)
+    return bool(env.task_set.find(task)[0].goal(int(task.split("/")[1])).options)
 
 
 def test_instances_share_catalogue_shop_and_goals() -> None:
     one, two, other = mini(), mini(observation="text_rich"), mini(split="test")
-    assert one._shop is two._shop is other._shop and one._tasks is two._tasks and one._catalogue is other._catalogue
+    assert one.shop is two.shop is other.shop and one.task_set is two.task_set and one._catalogue is other._catalogue
     assert not set(one.tasks()) & set(other.tasks())
 
 
@@ -130,7 +133,11 @@ def test_a_closed_episode_keeps_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"observation": "txt"}, EnvError, r"observation='txt'\): it is one of text, text_rich, html, url, browser. Did you mean 'text'"),
+        (
+            {"observation": "txt"},
+            EnvError,
+            r"observation='txt'\): it is one of text, text_rich, html, .* Did you mean 'text'",
+        ),
         ({"size": "big"}, EnvError, "it is one of mini, full"),
         ({"max_steps": 0}, EnvError, r"max_steps=0\): it is at least 1"),
         ({"goals": "human"}, EnvError, r"goals='human'\) works only with data=FOLDER"),
@@ -164,6 +171,24 @@ def test_a_copy_in_the_middle_of_an_episode_goes_on_by_itself() -> None:
         observation, _, _, _, info = env.step(player.act(observation, info))
     data = pickle.dumps(env)
     other = pickle.loads(data)
-    assert len(data) < 5_000 and other._shop is env._shop
+    assert len(data) < 5_000 and other.shop is env.shop
     assert other.step("click[back to search]")[0].startswith("WebShop") and env.step("nonsense")[0].endswith(observation)
     assert copy.deepcopy(env).reset(seed=9) == env.reset(seed=9)
+
+
+def test_a_trajectory_keeps_the_parts_of_the_reward() -> None:
+    env = mini(split="all")
+    env.reset(seed=0)
+    _, _, _, _, info = env.step("search[<r>]")
+    assert info["keep"] == {}
+    env.step(info_click(env))
+    _, _, _, _, info = env.step("click[buy now]")
+    assert info["keep"] == {"reward_info": info["reward_info"], "nouns": "known"}
+
+
+def test_a_step_of_a_trajectory_has_what_the_environment_keeps() -> None:
+    env = mini(split="all")
+    agent = rollout.Agent(registry.find("policy", "expert")(), registry.bind("context", "full"), registry.bind("action", "plain"), Sampling())
+    played = asyncio.run(rollout.play(agent, env, Task("generated/0", "webshop", "all", seed=0), group="g", seed=0))
+    assert played.success and [bool(s.info) for s in played.steps] == [False] * (len(played.steps) - 1) + [True]
+    assert played.steps[-1].info["reward_info"]["reward"] == 1.0

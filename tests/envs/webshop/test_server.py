@@ -60,7 +60,7 @@ def env() -> WebShopEnv:
 
 @pytest.fixture(scope="module")
 def base(env: WebShopEnv) -> Iterator[str]:
-    with running(make_app(env._shop, env._tasks)) as url:
+    with running(make_app(env.shop, env.task_set)) as url:
         yield url
 
 
@@ -127,7 +127,7 @@ def test_purchases_by_links_and_forms(base: str, env: WebShopEnv) -> None:
 
 
 def test_without_scripts_options_are_a_form(get: Get, env: WebShopEnv) -> None:
-    product = next(p for p in env._shop.catalogue if len(p.options) > 1)
+    product = next(p for p in env.shop.catalogue if len(p.options) > 1)
     (one, values), (two, others) = list(product.options.items())[:2]
     here = address.path("noscript", Place("item", ("x",), 2, product.asin, options=((one, values[0]),)))
     page = get(here, params={one: values[-1], two: others[0]})
@@ -187,23 +187,23 @@ def test_which_task_a_session_has(get: Get, env: WebShopEnv) -> None:
 def test_sessions_do_not_see_each_other(base: str, env: WebShopEnv) -> None:
     """Two sessions take turns, on the same pages; each has its own visited products and score, and the addresses of one do not change the other."""
     with httpx.Client(base_url=base, follow_redirects=True) as client:
-        shown = client.post("/fixed_1_anna", data={"search_query": env._shop.catalogue.product(0).name})
+        shown = client.post("/fixed_1_anna", data={"search_query": env.shop.catalogue.product(0).name})
         asin = next(name for name in links(shown) if name.startswith("b0"))
         client.get(links(shown)[asin])
         again = {sid: client.get(shown.url.path.replace("fixed_1_anna", sid)).text for sid in ("fixed_1_anna", "fixed_1_otto", "fixed_2_otto")}
         assert ["visited" in page for page in again.values()] == [True, False, False]
         done = {sid: client.get(address.path(sid, Place("done", asin=asin.upper()))) for sid in again}
         for sid, page in done.items():
-            goals, number = choose(env._tasks, sid)
-            assert score(page) == env._shop.buy(goals, goals.goal(number), asin.upper(), {})["reward"]
+            goals, number = choose(env.task_set, sid)
+            assert score(page) == env.shop.buy(goals, goals.goal(number), asin.upper(), {})["reward"]
         client.get("/fixed_1_anna")  # back to the search: forgets what was visited
         assert "visited" not in client.get(shown.url.path).text
 
 
 def visitors(env: WebShopEnv) -> Callable[[str], Visitor]:
     def new(sid: str) -> Visitor:
-        goals, number = choose(env._tasks, sid)
-        return Visitor(env._shop, goals, partial(goals.goal, number))
+        goals, number = choose(env.task_set, sid)
+        return Visitor(env.shop, goals, partial(goals.goal, number))
 
     return new
 
@@ -225,7 +225,7 @@ def test_old_sessions_go(env: WebShopEnv) -> None:
 
 def test_a_session_is_small(env: WebShopEnv) -> None:
     """100,000 sessions that each saw a page and bought something take less than 2 kB each."""
-    sessions, asin = Sessions(visitors(env)), env._shop.catalogue.product(0).asin
+    sessions, asin = Sessions(visitors(env)), env.shop.catalogue.product(0).asin
     tracemalloc.start()
     for i in range(500):
         visitor = sessions.find(f"session{i}")
@@ -242,7 +242,7 @@ def test_a_session_is_small(env: WebShopEnv) -> None:
 
 def test_visited_products_are_forgotten_after_many(env: WebShopEnv) -> None:
     visitor = visitors(env)("s")
-    asins = [p.asin for p in env._shop.catalogue]
+    asins = [p.asin for p in env.shop.catalogue]
     for i in range(450):
         visitor.open(Place("item", ("x",), 1, asins[i % len(asins)]))
         assert asins[i % len(asins)] in visitor.visited and len(visitor.visited) <= 200
@@ -270,7 +270,7 @@ def test_visited_products_are_forgotten_after_many(env: WebShopEnv) -> None:
     ],
 )
 def test_refused(get: Get, env: WebShopEnv, path: str, status: int, words: str) -> None:
-    answer = get(path.replace("ASIN", env._shop.catalogue.product(0).asin))
+    answer = get(path.replace("ASIN", env.shop.catalogue.product(0).asin))
     assert answer.status_code == status and words in said(answer) and f"{status} " in said(answer)
     assert "<script" not in answer.text and len(answer.text) < 3000
 
@@ -285,7 +285,7 @@ def test_long_addresses(get: Get) -> None:
 
 def test_no_option_that_a_product_does_not_have(get: Get, env: WebShopEnv) -> None:
     """Else an address could earn what no click can."""
-    product = next(p for p in env._shop.catalogue if p.options)
+    product = next(p for p in env.shop.catalogue if p.options)
     name, values = next(iter(product.options.items()))
     for options in ({name: "what the goal asks for"}, {"finish": values[0]}):
         for kind in ("item", "done"):
@@ -321,8 +321,8 @@ class Broken(Shop):
 
 
 def test_a_fault_of_ours_is_said(env: WebShopEnv) -> None:
-    shop = Broken(env._shop.catalogue, env._shop.nouns)
-    with running(make_app(shop, env._tasks)) as url:
+    shop = Broken(env.shop.catalogue, env.shop.nouns)
+    with running(make_app(shop, env.task_set)) as url:
         answer = httpx.get(f"{url}/s")
         assert answer.status_code == 500 and "RuntimeError" in said(answer) and "<b>" not in answer.text
 
@@ -379,7 +379,7 @@ class Connection:
 async def visit(base: str, env: WebShopEnv, n: int) -> float:
     """One session: see the instruction, search, look at a product, buy it."""
     sid = f"fixed_{n % 100}_crowd{n}"
-    goals, number = choose(env._tasks, sid)
+    goals, number = choose(env.task_set, sid)
     goal, connection = goals.goal(number), Connection()
     await connection.open(base)
     assert escaped(goal.instruction) in await connection.get(f"/{sid}")
@@ -390,7 +390,7 @@ async def visit(base: str, env: WebShopEnv, n: int) -> float:
     buy = re.search(r'<form action="([^"]*)"><button type="submit" class="btn purchase"', item)
     assert buy is not None and escaped(goal.instruction) in item
     done = re.search(r'id="reward".*?<pre>(.*?)</pre>', await connection.get(unescape(buy[1])), re.S)
-    assert done is not None and float(done[1]) == env._shop.buy(goals, goal, link[2], {})["reward"]
+    assert done is not None and float(done[1]) == env.shop.buy(goals, goal, link[2], {})["reward"]
     connection.writer.close()
     return float(done[1])
 
