@@ -15,7 +15,7 @@ from agentgym.progress import Advance, shown
 try:
     import orjson
 except ImportError as e:
-    raise ConfigError("search needs the package orjson: pip install orjson PyStemmer") from e
+    raise ConfigError("search needs the package orjson: pip install orjson") from e
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 EXPECTED = '{"id": "0", "contents": "\\"Title\\"\\ntext"} or {"id": "0", "title": "…", "text": "…"} (an id may be missing)'

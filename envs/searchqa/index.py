@@ -31,7 +31,7 @@ from .terms import tokenizer
 __all__ = ["Document", "Hit", "Index", "Retriever", "open_retriever"]
 
 FACTBOOK = "factbook"
-_FORMAT = "bm25s-1"  # part of the key: raise it when the files or the analysis of text change
+_FORMAT = "bm25s-2"  # part of the key: raise it when the files or the analysis of text change
 _WORDS_KEPT = 1 << 18  # words of queries whose terms are remembered
 Array = np.ndarray[Any, Any]
 
