@@ -26,7 +26,16 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 # name → whether it writes JSON (`--out`); the others are read from what they print
-BENCHES = {"alfworld": True, "rollout": False, "loop": True, "credit": False, "search": True, "teachers": True, "update_vs_trl": True}
+BENCHES = {
+    "alfworld": True,
+    "rollout": False,
+    "loop": True,
+    "credit": False,
+    "search": True,
+    "teachers": True,
+    "update_vs_trl": True,
+    "webshop": True,
+}
 Goal = dict[str, Any]  # what, value, goal, met
 
 
@@ -45,7 +54,7 @@ def run(name: str, python: str) -> dict[str, Any]:
 
 
 def goals(name: str, result: Any) -> list[Goal]:
-    """Return what a benchmark's figures say about the goals of issue 2."""
+    """Return what a benchmark's figures say about the goals."""
     if name == "alfworld":
         faster = result.get("times faster than real, published")
         if faster is None:
