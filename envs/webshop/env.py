@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -49,6 +49,7 @@ class WebShopEnv(TextEnv):
     size         generated only: mini (short pages for small models) or full
     goals        official files only: synthetic, human, or both; default: human where these are the full data, else both
     split        all | train | eval | test; default: train, with `replay` all
+    limit        only the first so many goals of the split (they stand in a fixed random order), or a map split → so many
     observation  text | text_rich | html | url; in a real Chromium: browser (the visible text) | browser_aria (the accessibility tree)
     screenshots  browser modes: a folder for a picture after every step, whose path is in info["screenshot"] and in the trajectory
     replay       a folder with goals.json.gz and prices.json of a recorded run of the original. Such a session goes on after a purchase, as it did
@@ -73,6 +74,7 @@ class WebShopEnv(TextEnv):
         size: Literal["mini", "full"] | None = None,
         goals: Literal["synthetic", "human", "both"] | None = None,
         split: str | None = None,
+        limit: int | Mapping[str, int] | None = None,
         observation: Observation = "text",
         replay: str | os.PathLike[str] | None = None,
         draw: int | None = None,
@@ -92,7 +94,9 @@ class WebShopEnv(TextEnv):
         _one_of("state", state, ("observation", "place"))
         _one_of("size", size, (None, "mini", "full"))
         _one_of("goals", goals, (None, "synthetic", "human", "both"))
-        for name, value in (("max_steps", max_steps), ("products", products), ("per_page", per_page)):
+        split = split or ("all" if replay else "train")
+        most = limit.get(split) if isinstance(limit, Mapping) else limit
+        for name, value in (("limit", most), ("max_steps", max_steps), ("products", products), ("per_page", per_page)):
             if value is not None and value < 1:
                 raise EnvError(f"WebShopEnv({name}={value}): it is at least 1")
         only("WebShopEnv", "data=None (generated products)", data is None, size=size)
@@ -106,7 +110,7 @@ class WebShopEnv(TextEnv):
         only("WebShopEnv", "replay=None (a recording has its prices)", replay is None, draw=draw)
         self._catalogue = _catalogue(_path(data), products, size or "full")
         sets = _goal_sets(self._catalogue, data is None, goals, _path(replay), draw or 0)
-        self.task_set = _tasks(sets, split or ("all" if replay else "train"))
+        self.task_set = _tasks(sets, split, most)
         self.shop = _shop(self._catalogue, _path(nouns), _path(replay), per_page)
         self.observation, self.feedback, self.max_steps, self.scale = observation, feedback, max_steps, scale
         self._screenshots = _path(screenshots)
@@ -316,8 +320,8 @@ def _goal_sets(catalogue: catalogues.Catalogue, generated: bool, wanted: str | N
 
 
 @functools.lru_cache(maxsize=64)
-def _tasks(sets: tuple[Goals, ...], split: str) -> Tasks:
-    return Tasks(sets, split)
+def _tasks(sets: tuple[Goals, ...], split: str, limit: int | None) -> Tasks:
+    return Tasks(sets, split, limit)
 
 
 @functools.lru_cache(maxsize=16)

@@ -61,7 +61,7 @@ class Shopper:
             if self._targets[best][0] > worth:
                 return f"search[{' '.join(best)}]"
         if asin.lower() in clickables(visit.page):
-            return f"click[{asin}]"  # as the page writes it: whoever learns from this can copy
+            return f"click[{asin.lower()}]"
         rows = self._shop.search(at.keywords, goal)
         here = next((i for i, row in enumerate(rows) if self._shop.catalogue.product(int(row)).asin == asin), 0) // self._shop.per_page + 1
         return "click[next >]" if at.page < here else "click[< prev]" if at.page > here else "click[back to search]"

@@ -26,9 +26,10 @@ class Tasks:
     two splits, and one that is added moves no other.
     """
 
-    def __init__(self, sets: Sequence[Goals], split: str) -> None:
+    def __init__(self, sets: Sequence[Goals], split: str, limit: int | None = None) -> None:
+        """Take the goals of a split, of each set the first `limit` only (goals stand in a fixed random order)."""
         self.sets, self.split = {g.kind: g for g in sets}, split
-        self.members = {g.kind: members(g, split) for g in sets}
+        self.members = {g.kind: members(g, split)[:limit] for g in sets}
         if not len(self):
             sizes = ", ".join(f"{s} {sum(len(members(g, s)) for g in sets)}" for s in SPLITS)
             kinds = ", ".join(f"{len(g):,} {g.kind}" for g in sets)

@@ -120,6 +120,14 @@ def test_instances_share_catalogue_shop_and_goals() -> None:
     assert not set(one.tasks()) & set(other.tasks())
 
 
+def test_a_limit_takes_the_first_of_a_split() -> None:
+    every = mini(split="test").tasks()
+    assert mini(split="test", limit=5).tasks() == mini(split="test", limit={"test": 5}).tasks() == every[:5]
+    assert len(mini(limit={"test": 5}).tasks()) > 200
+    with pytest.raises(EnvError, match=r"limit=0\): it is at least 1"):
+        mini(limit=0)
+
+
 def test_a_closed_episode_keeps_nothing() -> None:
     env = mini()
     env.reset(seed=0)
