@@ -306,7 +306,7 @@ def test_reward_only_for_a_page_that_was_shown(text: WebShopEnv, monkeypatch: py
     def fail(*args: Any) -> None:
         raise RuntimeError("no money")
 
-    monkeypatch.setattr(text._shop, "buy", fail)
+    monkeypatch.setattr(text.shop, "buy", fail)
     with pytest.raises(EnvError, match="500"):
         visit.act("click[buy now]")
     assert visit.reward_info is None and visit.place.kind == "item"
