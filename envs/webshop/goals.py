@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import json
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from agentgym.cache import atomic_folder
 from agentgym.errors import DataError
 
 from .catalogue import Catalogue
@@ -22,6 +24,7 @@ Set = Literal["synthetic", "human", "generated"]
 NO_CEILING = 1_000_000
 _CEILINGS = range(10, 1000, 10)  # dollars
 _ORDER = 233  # the seed of the original's shuffle
+_KEPT = ("costs", "rows", "which", "upper")  # what is drawn once and kept beside the catalogue
 
 
 def price_draw(catalogue: Catalogue, seed: int) -> tuple[np.ndarray, random.Random]:
@@ -56,12 +59,26 @@ class Drawn:
 
     def __init__(self, catalogue: Catalogue, kind: Set, seed: int = 0) -> None:
         self.catalogue, self.kind = catalogue, kind
-        self.costs, rng = price_draw(catalogue, seed)
-        rows, which, upper = self._combinations(rng) if kind == "synthetic" else self._wishes(rng)
+        kept = catalogue.folder / f"goals-{kind}-{seed}"
+        try:
+            drawn = [np.load(kept / f"{name}.npy", mmap_mode="r") for name in _KEPT]
+        except (OSError, ValueError):
+            drawn = self._draw(seed)
+            with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+                if not kept.exists():
+                    with atomic_folder(kept) as new:
+                        for name, values in zip(_KEPT, drawn, strict=True):
+                            np.save(new / f"{name}.npy", values)
+        self.costs, self.rows, self.which, self.upper = map(np.asarray, drawn)
+        self.goal = functools.lru_cache(maxsize=1024)(self._goal)
+
+    def _draw(self, seed: int) -> list[np.ndarray]:
+        costs, rng = price_draw(self.catalogue, seed)
+        self.costs = costs
+        rows, which, upper = self._combinations(rng) if self.kind == "synthetic" else self._wishes(rng)
         order = list(range(len(rows)))
         random.Random(_ORDER).shuffle(order)
-        self.rows, self.which, self.upper = rows[order], which[order], upper[order]
-        self.goal = functools.lru_cache(maxsize=1024)(self._goal)
+        return [costs, rows[order], which[order], upper[order]]
 
     def _combinations(self, rng: random.Random) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return every combination of options of each product with a synthetic instruction; one ceiling a product."""
