@@ -121,9 +121,20 @@ def check(
     oracle: Annotated[int, typer.Option(help="alfworld only: play this many games on the real engine too and compare every step")] = 0,
     data: Annotated[str | None, typer.Option(help="alfworld: folder that holds json_2.1.1 (default: $ALFWORLD_DATA, else generated)")] = None,
     dialect: Annotated[str, typer.Option(help="alfworld: move or put")] = "move",
+    tasks: Annotated[str | None, typer.Option(help="swe only: check the tasks of a file (hub:owner/name, generated): own fixes must pass")] = None,
+    split: Annotated[str | None, typer.Option(help="swe: only tasks of this split")] = None,
+    limit: Annotated[int | None, typer.Option(help="swe: only the first so many")] = None,
+    sandbox: Annotated[str, typer.Option(help="swe: auto, docker, bubblewrap or none")] = "auto",
+    workers: Annotated[int, typer.Option(help="swe: tasks at a time")] = 1,
     seed: int = 0,
 ) -> None:
     """Check an environment against the contract, and print what to mend."""
+    if tasks is not None:
+        if env != "swe":
+            raise ConfigError(f"--tasks is for swe, whose tasks can be tried; got {env!r}")
+        from agentgym.envs.swe.validate import main as validate_tasks
+
+        raise typer.Exit(validate_tasks(tasks, split, sandbox, workers, limit))
     if oracle:
         from .registry import find
 
@@ -233,6 +244,28 @@ def tasks_nouns(
     catalogue = open_files(Path(data).expanduser(), products)
     tagged = Nouns().build([p.name for p in catalogue])
     print(f"webshop: {tagged:,} titles tagged now, {len(catalogue) - tagged:,} were known or repeat one")
+
+
+build = typer.Typer(no_args_is_help=True, help="Make a task set.")
+tasks.add_typer(build, name="build")
+
+
+@build.command("swe")
+def build_swe(
+    out: Annotated[Path, typer.Option(help="folder for the task set and the journal; an interrupted build goes on there")] = Path("swe-tasks"),
+    package: Annotated[list[str] | None, typer.Option(help="only this package; may be given several times")] = None,
+    per_package: Annotated[int, typer.Option(help="tasks of each package, at most")] = 32,
+    workers: Annotated[int, typer.Option(help="runs of tests at a time")] = 1,
+    sandbox: Annotated[str, typer.Option(help="where the tests run: auto, docker, bubblewrap, or none (plain processes of this machine)")] = "auto",
+    seed: Annotated[int, typer.Option(help="which bugs are tried, in which order")] = 0,
+) -> None:
+    """Break pinned packages by small changes, and keep the bugs that some tests notice: repair tasks."""
+    from agentgym.envs.swe.build import build as build_tasks
+    from agentgym.envs.swe.build_sandbox import runner
+
+    with _interruptible(f"What was tried is kept in {out}; the same command goes on there."):
+        print(build_tasks(out, packages=package, per_package=per_package, workers=workers, seed=seed, run=runner(sandbox)))
+    print(f"  agentgym check swe --tasks {out}/tasks.jsonl.gz\n  agentgym run tasks/swe.yaml env.tasks={out}/tasks.jsonl.gz")
 
 
 @app.command("list")
