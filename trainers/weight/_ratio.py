@@ -10,9 +10,7 @@ from torch import Tensor
 from ..ops import segment_mean, segment_sum
 
 
-def log_ratio(
-    logp_train: Tensor, logp_old: Tensor, sampled: Tensor, segment: Tensor, level: Literal["token", "sequence", "mean"]
-) -> Tensor:
+def log_ratio(logp_train: Tensor, logp_old: Tensor, sampled: Tensor, segment: Tensor, level: Literal["token", "sequence", "mean"]) -> Tensor:
     """Return [N] float64 log ρ without gradient: logp_train − logp_old; with "sequence" its sum over the segment, with "mean" its mean.
 
     Only written tokens enter a sum or a mean; on those that were only read the token's own entry is 0. A segment is one token stream, as the
