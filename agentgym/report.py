@@ -127,6 +127,7 @@ class Report:
     invalid_share          actions that the environment refused, of all actions
     types                  task type → its own rate, where tasks have types
     seconds                wall time, over all sessions of a resumed evaluation
+    usage                  what an endpoint was asked for and what it cost, over all sessions, where it is counted (tokens, retries, cost)
     """
 
     n: int
@@ -150,6 +151,7 @@ class Report:
     return_low: float = math.nan
     return_high: float = math.nan
     graded: bool = False
+    usage: dict[str, float] = field(default_factory=dict)
 
     @property
     def macro(self) -> float:

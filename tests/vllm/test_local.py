@@ -48,7 +48,9 @@ def test_generation_pushes_and_aborts(parts: Any, monkeypatch: pytest.MonkeyPatc
         assert greedy.logprobs == pytest.approx(parts.logprobs(prompt, greedy.tokens), abs=1e-4)
         # -- stop strings are kept, as in policy hf; stop ids end a turn and are part of it
         long = await ask(max_tokens=60)
-        at = next(i for i, t in enumerate(long.tokens) if i > 3 and parts.renderer.decode([t]).strip().isascii() and parts.renderer.decode([t]).strip())
+        at = next(
+            i for i, t in enumerate(long.tokens) if i > 3 and parts.renderer.decode([t]).strip().isascii() and parts.renderer.decode([t]).strip()
+        )
         word = parts.renderer.decode([long.tokens[at]]).strip()
         stopped = await ask(max_tokens=60, stop=(word,))
         assert stopped.finish == "stop" and stopped.text.endswith(word) and len(stopped.tokens) <= at + 1
@@ -100,6 +102,7 @@ def test_generation_pushes_and_aborts(parts: Any, monkeypatch: pytest.MonkeyPatc
                 break
             await asyncio.sleep(0.05)
         assert not llm.output_processor.has_unfinished_requests()
+
         # -- a push that leaves out the tied embedding, so that the head is stale, is noticed
         def stale(model: torch.nn.Module, path: Path, dtype: Any = None) -> Path:
             from safetensors.torch import save_file
