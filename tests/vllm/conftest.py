@@ -87,7 +87,7 @@ class Served:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
         self.url, self.log = f"http://127.0.0.1:{port}", log
-        command = [sys.executable, "-m", "agentgym.cli", "serve", "vllm", str(folder), "--port", str(port), "--kv-gb", "0.25", *args]
+        command = [sys.executable, "-P", "-m", "agentgym.cli", "serve", "vllm", str(folder), "--port", str(port), "--kv-gb", "0.25", *args]
         with log.open("wb") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"})
 

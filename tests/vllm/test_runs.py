@@ -17,7 +17,6 @@ from agentgym.trainers.train import train
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 RUN: dict[str, Any] = {
-    "policy": {"name": "vllm", "kv_gb": 0.25},
     "model": {"head_dim": 32},
     "objectives": None,
     "rollout": {"tasks": 4, "group_size": 4},
@@ -40,7 +39,7 @@ def test_a_run_in_process_and_one_against_a_server_that_is_killed(
             merged = merge(merged, normalise(copy.deepcopy(layer), "test"))
         return build(merged)
 
-    first = config("first")
+    first = config("first", {"policy": {"name": "vllm", "kv_gb": 0.25}})
     summary = train(first)
     found = rows(first.run.dir)
     assert len(found) == 3 and summary["updates"] == 5

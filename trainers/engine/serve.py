@@ -19,7 +19,8 @@ from agentgym.errors import ConfigError, PolicyError
 
 from .settings import Settings, environment
 
-SERVER = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+# -P: the folder that the command is given in must not hide installed packages.
+SERVER = (sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server")
 _IN_A_ROW = 3  # deaths of a server that never answered in between, before all of it ends
 _GRACE = 20.0  # seconds that a server gets to end
 

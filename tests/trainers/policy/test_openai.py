@@ -155,7 +155,7 @@ def test_a_rate_limit_is_waited_for_only_so_long(server: Server) -> None:
     with pytest.raises(PolicyError, match=r"over its rate limit and asks to wait another 7 s, after 0.1 s; at most 5 s.*come back later"):
         ask(client(server, rate_wait=5.0))
     server.script = [(429, {}, {"error": {"code": "insufficient_quota"}})]
-    with pytest.raises(PolicyError, match="refused the request: HTTP 429.*insufficient_quota"):
+    with pytest.raises(PolicyError, match=r"refused the request: HTTP 429.*insufficient_quota"):
         ask(client(server))
 
 
