@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import os
 import signal
 import socket
@@ -19,15 +17,9 @@ import torch
 
 from agentgym.renderer import Renderer
 
-collect_ignore_glob = [] if importlib.util.find_spec("vllm") else ["test_*.py"]
-
 # vLLM's attention on a CPU needs heads of 32 channels.
 TINY: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 2, "kv_heads": 1, "head_dim": 32, "ffn": 128, "vocab": 400, "max_positions": 512}
 CORPUS = ["go north take lamp look at the wall", "open the door with the key"] * 3
-
-
-def pytest_report_header() -> str:
-    return "" if importlib.util.find_spec("vllm") else "tests/vllm: not collected, the package vllm is not installed here"
 
 
 class Parts:
@@ -49,7 +41,7 @@ class Parts:
         g = torch.Generator().manual_seed(seed)
         for p in self.model.parameters():
             if p.requires_grad:
-                p.add_(torch.randn(p.shape, generator=g) * size)
+                p.add_((torch.randn(p.shape, generator=g) * size).to(p.device))
 
     def prompt(self, n: int = 24, seed: int = 0) -> list[int]:
         """Return the first n ids of some text in which the seed orders the words."""
@@ -73,10 +65,6 @@ def parts(tmp_path: Path) -> Parts:
 @pytest.fixture(scope="session")
 def make_parts() -> Callable[..., Parts]:
     return Parts
-
-
-def run_in_loop(work: Any) -> Any:
-    return asyncio.run(work)
 
 
 class Served:

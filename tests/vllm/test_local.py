@@ -16,6 +16,8 @@ from agentgym.trainers.engine import weights
 from agentgym.trainers.policy.vllm import vllm
 from agentgym.types import Sampling
 
+pytest.importorskip("vllm", reason="the package vllm is not installed here: run .ci/vllm")
+
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 

@@ -14,6 +14,8 @@ from agentgym.config import Config, build, merge, normalise
 from agentgym.trainers.policy.vllm import vllm
 from agentgym.trainers.train import train
 
+pytest.importorskip("vllm", reason="the package vllm is not installed here: run .ci/vllm")
+
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 RUN: dict[str, Any] = {
