@@ -224,7 +224,7 @@ def serve_vllm(
     host: str = "127.0.0.1",
     port: int = 8000,
     n: Annotated[int, typer.Option("-n", "--servers", help="servers, on ports from --port on")] = 1,
-    dtype: str = "auto",
+    dtype: Annotated[str, typer.Option(help="auto: what the model's folder says")] = "auto",
     context: Annotated[int, typer.Option(help="longest context in tokens (0: the model's)")] = 0,
     kv_gb: Annotated[float, typer.Option(help="GB for the key-value cache (0: 1 on a CPU, what --gpu-memory leaves on a GPU)")] = 0.0,
     gpu_memory: Annotated[float, typer.Option(help="share of each GPU's memory")] = 0.9,

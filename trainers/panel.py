@@ -88,8 +88,8 @@ def policy_of(target: str, config: Config, model: str | None) -> tuple[Policy, R
     if target.startswith(("http://", "https://")):
         if not model:
             raise ConfigError("an endpoint serves models by name: say which one with --model NAME")
-        options = {**(config.policy.options if config.policy.name == "openai" else {}), "base_url": target, "model": model}
-        return setup.make_policy(Plugin("openai", options), None, None), None, f"{model} at {target}"
+        given = config.policy.options if config.policy.name == "openai" else {}
+        return setup.make_policy(Plugin("openai", {**given, "base_url": target, "model": model}), None, None), None, f"{model} at {target}"
     if target in registry.names("policy") and not Path(target).exists():
         section = config.policy if config.policy.name == target else Plugin(target)
         if registry.needs_model(target):

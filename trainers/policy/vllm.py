@@ -181,7 +181,7 @@ class vllm:
         tokens, logprobs, versions, pieces = list[int](), list[float](), list[int](), 0
         while True:
             how = self._params(sampling, room - len(tokens), request.seed, pieces)
-            piece = await fleet.generate(request.episode, [*request.tokens, *tokens], how, lambda: pusher.state and pusher.state.adapter)
+            piece = await fleet.generate(request.episode, [*request.tokens, *tokens], how, lambda: pusher.state.adapter if pusher.state else None)
             if (found := self._versions(piece, fleet, pusher)) is None:
                 continue
             cut = piece.finish == "abort" and len(tokens) + len(piece.tokens) < room

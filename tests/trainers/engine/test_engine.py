@@ -233,6 +233,10 @@ def test_each_server_gets_its_gpus() -> None:
     assert [s.env["CUDA_VISIBLE_DEVICES"] for s in made] == ["0,1", "5,7"] and made[1].url == "http://127.0.0.1:49201"
 
 
+def test_float32_is_not_halved(parts: Any) -> None:
+    assert serve.saved_dtype(str(parts.folder)) == "float32" and serve.saved_dtype("somebody/model") == "auto"
+
+
 def test_serve_vllm_says_what_is_missing(command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     real = __import__("importlib.util").util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: None if name == "vllm" else real(name, *a))
