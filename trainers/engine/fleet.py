@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from agentgym.errors import PolicyError
 
 from .engine import Engine, EngineLost, Piece
 
-Bring = Callable[[Engine], Awaitable[None]]
+T = TypeVar("T")
+Bring = Callable[[Engine], Coroutine[Any, Any, None]]
 
 
 @dataclass(eq=False)
@@ -31,11 +32,13 @@ class Fleet:
 
     bring     gives an engine the present weights and checks that they arrived; raises EngineLost when it is gone meanwhile
     patience  seconds to wait while no engine answers
+    timeout   seconds for one completion, and for one push
     """
 
     members: list[Member]
     bring: Bring
     patience: float
+    timeout: float = 600.0
     homes: dict[str, Member] = field(default_factory=dict)  # an episode stays where its prefix is cached
     restarts: int = 0
     reasons: dict[str, str] = field(default_factory=dict)  # engine name → why it was lost last
@@ -50,7 +53,7 @@ class Fleet:
         async def one(m: Member) -> None:
             try:
                 await m.engine.start()
-                await self.bring(m.engine)
+                await self._bring(m)
             except EngineLost as e:
                 raise PolicyError(f"{m.engine.name} cannot be used: {e}") from e
             m.up = True
@@ -66,7 +69,7 @@ class Fleet:
                 raise self._failure
             m = await self._home(episode)
             m.busy += 1
-            call = asyncio.ensure_future(m.engine.generate(prompt, params, adapter()))
+            call = asyncio.ensure_future(self._in_time(m.engine.generate(prompt, params, adapter())))
             self._calls.add(call)
             try:
                 return await call
@@ -82,6 +85,19 @@ class Fleet:
             finally:
                 m.busy -= 1
                 self._calls.discard(call)
+
+    async def _in_time(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do some work of an engine. Raises EngineLost when it takes too long: an engine that hangs is as good as gone."""
+        try:
+            async with asyncio.timeout(self.timeout) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise EngineLost(f"no answer within {self.timeout:g} s (policy.timeout)") from None
+
+    async def _bring(self, m: Member) -> None:
+        await self._in_time(self.bring(m.engine))
 
     async def _home(self, episode: str) -> Member:
         """Return an engine that is up: the episode's own, else the least busy one; wait for one where there is none."""
@@ -122,7 +138,7 @@ class Fleet:
             try:
                 await m.engine.start()
                 await self._open.wait()  # not in the middle of a push
-                await self.bring(m.engine)
+                await self._bring(m)
             except EngineLost as e:
                 self.reasons[m.engine.name] = str(e)
                 await asyncio.sleep(0.2)
@@ -152,7 +168,7 @@ class Fleet:
                 for call in late:
                     call.cancel()
             up = [m for m in up if m.up]
-            for m, found in zip(up, await asyncio.gather(*(self.bring(m.engine) for m in up), return_exceptions=True), strict=True):
+            for m, found in zip(up, await asyncio.gather(*(self._bring(m) for m in up), return_exceptions=True), strict=True):
                 self._sort(m, found)
             for m in (m for m in self.members if not m.up):
                 self.lost(m, EngineLost(self.reasons.get(m.engine.name, "")))  # one that was given up gets another chance

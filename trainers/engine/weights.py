@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from ..model import base_model
 
 _SHARED = Path("/dev/shm")
+_PREFIX = "agentgym-push-"
 
 
 def named(model: nn.Module, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
@@ -48,10 +51,25 @@ def has_adapters(model: nn.Module) -> bool:
 
 
 def push_folder(wanted: str) -> Path:
-    """Return where pushed files go: what was asked for, memory that is shared between processes, or a temporary folder."""
-    import tempfile
+    """Make the folder for pushed files: in the one asked for, in memory that is shared between processes, or among the temporary ones.
 
+    What a killed process left in this machine's shared memory is removed: it would be lost to everybody until the next start.
+    """
     if wanted:
         Path(wanted).mkdir(parents=True, exist_ok=True)
+    elif _SHARED.is_dir():
+        _sweep(_SHARED)
     home = wanted or (_SHARED if _SHARED.is_dir() and shutil.disk_usage(_SHARED).free > 2**30 else None)
-    return Path(tempfile.mkdtemp(prefix="agentgym-push-", dir=home))
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=home))
+
+
+def _sweep(home: Path) -> None:
+    """Remove the push folders of processes that are no more."""
+    for folder in home.glob(f"{_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except (ValueError, OSError):  # no folder of ours, or somebody else's process
+            continue

@@ -46,7 +46,7 @@ class vllm:
     push             how weights travel: "path" (a file that trainer and engine can read), "nccl" or "ipc" (GPU to GPU)
     push_dir         folder for that file; "" = shared memory, or a temporary folder
     tolerance        largest difference of a log-probability of the probe; 0 = by dtype (see engine/probe.py)
-    timeout          seconds for one completion
+    timeout          seconds for one completion, and for one push
     patience         seconds to wait for an engine that is not there, or was lost
     threads          of an engine on a CPU
     engine           further engine arguments of vLLM, for the engine in this process
@@ -92,7 +92,7 @@ class vllm:
             )
         self.max_context = max_context
         self._tolerance = tolerance or probe.TOLERANCE[self._dtype]
-        self._patience, self._threads, self._push_dir = patience, threads, push_dir
+        self._patience, self._timeout, self._threads, self._push_dir = patience, timeout, threads, push_dir
         self._running: tuple[LoopThread, Fleet, Pusher] | None = None
         self._failure: Exception | None = None
         self._turns: dict[str, set[concurrent.futures.Future[Completion]]] = {}
@@ -248,7 +248,7 @@ class vllm:
                 tolerance=self._tolerance,
             )
             engines: list[Engine] = [*self._remote] or [self._local(pusher.folder / "model")]
-            fleet = Fleet([Member(e) for e in engines], pusher.bring, self._patience)
+            fleet = Fleet([Member(e) for e in engines], pusher.bring, self._patience, self._timeout)
             self._running = loop, fleet, pusher
             try:
                 pusher.prepare(self.version)

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import sys
 import textwrap
 import threading
@@ -78,9 +79,17 @@ def test_exported_weights_of_a_model_with_adapters_are_the_base_models(parts: An
     assert (folder / "adapter_config.json").is_file() and all(".lora_" in n for n in load_file(folder / "adapter_model.safetensors"))
 
 
-def test_push_folders(tmp_path: Path) -> None:
+def test_push_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = weights.push_folder(str(tmp_path / "deep" / "er"))
     assert folder.parent == tmp_path / "deep" / "er" and folder.is_dir()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead, alive, other = (tmp_path / f"agentgym-push-{x}" for x in (f"{ended.pid}-x", f"{os.getpid()}-x", "mine-x"))
+    for f in (dead, alive, other):
+        f.mkdir()
+    monkeypatch.setattr(weights, "_SHARED", tmp_path)
+    weights.push_folder("")
+    assert not dead.exists() and alive.exists() and other.exists()
 
 
 def test_engine_arguments_and_flags() -> None:

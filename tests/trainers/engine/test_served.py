@@ -264,6 +264,20 @@ def test_a_server_that_is_gone_for_good(stub: Any, parts: Any, policy: Any) -> N
     play(p, script)
 
 
+def test_a_server_that_hangs_is_as_good_as_gone(stub: Any, parts: Any, policy: Any) -> None:
+    slow, other = stub(), stub()
+    p = policy(slow, other, timeout=1.0)
+
+    async def script() -> None:
+        await p.complete(Request("e", 1, parts.prompt), Sampling(max_tokens=1))
+        home = slow if sum(path == "/inference/v1/generate" for path, _ in slow.seen) > 1 else other  # the probe is the other one
+        home.delay = 30.0
+        c = await p.complete(Request("e", 1, parts.prompt), Sampling(max_tokens=3))
+        assert c.version == 0 and p.metrics()["engine/restarts"] == 1
+
+    play(p, script)
+
+
 def test_prompts_that_cannot_be_answered(stub: Any, parts: Any, policy: Any) -> None:
     p = policy(stub(), max_context=40)
 
