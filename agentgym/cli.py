@@ -228,6 +228,44 @@ def serve_webshop(
     serve_shop(data=data, products=products, size=size, goals=goals, split=split, host=host, port=port, images=images)  # type: ignore[arg-type]
 
 
+@serve.command("vllm")
+def serve_vllm(
+    model: Annotated[str, typer.Argument(help="a model's folder, a run's folder (its newest checkpoint), or a name on the hub")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="[name=value ...]", help="further engine arguments of vLLM")] = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    n: Annotated[int, typer.Option("-n", "--servers", help="servers, on ports from --port on")] = 1,
+    dtype: Annotated[str, typer.Option(help="auto: what the model's folder says")] = "auto",
+    context: Annotated[int, typer.Option(help="longest context in tokens (0: the model's)")] = 0,
+    kv_gb: Annotated[float, typer.Option(help="GB for the key-value cache (0: 1 on a CPU, what --gpu-memory leaves on a GPU)")] = 0.0,
+    gpu_memory: Annotated[float, typer.Option(help="share of each GPU's memory")] = 0.9,
+    tensor_parallel: Annotated[int, typer.Option(help="GPUs per server")] = 1,
+    push: Annotated[str, typer.Option(help="how weights will arrive: path, nccl or ipc")] = "path",
+    lora_rank: Annotated[int, typer.Option(help="adapters up to this rank will be pushed (0: none)")] = 0,
+    threads: Annotated[int, typer.Option(help="threads per server on a CPU")] = 1,
+) -> None:
+    """Serve a model with vLLM, for policy vllm: a trainer pushes its weights to these servers while they run."""
+    from .play import parse_options
+
+    if push not in ("path", "nccl", "ipc"):
+        raise ConfigError(f"--push is path, nccl or ipc; got {push!r}")
+    settings = {
+        "dtype": dtype,
+        "max_context": context,
+        "kv_gb": kv_gb,
+        "gpu_memory": gpu_memory,
+        "tensor_parallel": tensor_parallel,
+        "push": push,
+        "lora_rank": lora_rank,
+        "extra": parse_options(args or []),
+    }
+    with _interruptible("The servers are ended."):
+        from agentgym.trainers.engine.serve import serve as serve_model
+        from agentgym.trainers.panel import model_folder
+
+        serve_model(model_folder(model), settings, host=host, port=port, n=n, threads=threads, say=_say)
+
+
 tasks = typer.Typer(no_args_is_help=True, help="Make the task sets that are built, and what they need.")
 app.add_typer(tasks, name="tasks")
 

@@ -128,6 +128,7 @@ class Report:
     types                  task type → its own rate, where tasks have types
     causes                 why episodes did not succeed → how many, where the environment says so (info["keep"]["cause"])
     seconds                wall time, over all sessions of a resumed evaluation
+    usage                  what an endpoint was asked for and what it cost, over all sessions, where it is counted (tokens, retries, cost)
     """
 
     n: int
@@ -152,6 +153,7 @@ class Report:
     return_low: float = math.nan
     return_high: float = math.nan
     graded: bool = False
+    usage: dict[str, float] = field(default_factory=dict)
 
     @property
     def macro(self) -> float:

@@ -101,6 +101,7 @@ class Session:
         setup.prepare_model(config, model, tokenizer)
         renderer = Renderer(tokenizer, stop_ids=end_ids(model))
         policy = setup.make_policy(config.policy, model, renderer)
+        setup.check_alone(policy, beside)
         crew = Crew(config, model, tokenizer, n=config.run.workers) if config.run.workers > 1 else None
         checkpoints = Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last, fingerprint=configuration.fingerprint(config))
         write_json(folder / "config.json", configuration.to_layer(config))

@@ -125,6 +125,15 @@ def make_policy(section: Plugin, model: Any, renderer: Renderer | None) -> Polic
     return policy
 
 
+def check_alone(policy: Policy, processes: bool) -> None:
+    """Raise ConfigError when several processes play and the policy is one that a single process must have to itself."""
+    if processes and getattr(policy, "alone", False):
+        raise ConfigError(
+            f"policy {type(policy).__name__!r} works in one process: set run.workers=1 and rollout.max_staleness=0. More engines make it faster, not "
+            "more processes that ask them"
+        )
+
+
 def make_agent(config: Config, policy: Policy, renderer: Renderer | None, *, evaluating: bool = False) -> Agent:
     """Put policy, context, action format, sampling and rewards together."""
     r, e = config.rollout, config.eval

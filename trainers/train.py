@@ -22,7 +22,7 @@ from . import setup, streams
 from .ahead import Ahead, goes_ahead
 from .batch import Batch, pack
 from .call import call, takes_state
-from .diagnose import diagnose, staleness
+from .diagnose import diagnose, disagreement, staleness
 from .session import Session
 from .streams import Round, fill, timed
 from .update import Updater
@@ -69,6 +69,7 @@ class Stage:
         self.policy = session.policy if c.policy == session.config.policy else setup.make_policy(c.policy, model, session.renderer)
         # What an expert plays says nothing about the model, so it goes by another name.
         self.kind = "rollout" if self.policy is session.policy else "demonstration"
+        setup.check_alone(self.policy, goes_ahead(c) or session.crew is not None)
         self.agent = setup.make_agent(c, self.policy, session.renderer)
         self.gym = session.gym(c, c.splits.train, name)
         self.explore = registry.bind("explore", c.explore.name, c.explore.options)
@@ -81,6 +82,8 @@ class Stage:
         self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew, stage=name)
         self.updater.check(self.credit, self.fillers.values())
         self.needs = self.updater.needs(self.credit, self.fillers.values())
+        if getattr(self.policy, "samples_elsewhere", False):  # by another program, which may disagree: that is measured at every update
+            self.needs |= {"logp_train"}
         streams.check_read(self.needs, self.fillers)
 
     def parts(self) -> dict[str, Any]:
@@ -90,6 +93,7 @@ class Stage:
 
     async def run(self) -> None:
         """Update until the count is reached or the time is up."""
+        self.tell()
         try:
             if self.ahead:
                 self.ahead.start(self.s.state.version)
@@ -105,8 +109,11 @@ class Stage:
             waiting = self.ahead.metrics() if self.ahead else {}
             rolled = time.perf_counter()
             batch, metrics = self.learn_from(groups)
+            learnt = time.perf_counter()
             self.publish()
-            seconds = {"seconds/rollout": rolled - started, "seconds/update": time.perf_counter() - rolled}
+            metrics |= getattr(self.policy, "metrics", dict)()
+            now = time.perf_counter()
+            seconds = {"seconds/rollout": rolled - started, "seconds/update": now - rolled, "seconds/publish": now - learnt}
             s.record(self.name, {**rollout_metrics(drawn, self.kind), **waiting, **metrics, **seconds, **s.timings(batch)}, groups, batch)
             if self.c.eval.every and s.state.update % self.c.eval.every == 0 and s.state.update < count:
                 await held_out(s, f"{self.name}-{s.state.update}", full=False)
@@ -138,7 +145,7 @@ class Stage:
         round = Round([t for t in played if not t.failed], self.s.state.update, self.updater.temperature, u.tokens_per_microbatch)
         fill(batch, self.needs, self.s.model, self.s.reference, round, self.fillers)
         metrics = self.assign(batch, self.credit) if self.credit is not None else {}
-        metrics |= staleness(batch, self.s.state.version)
+        metrics |= staleness(batch, self.s.state.version) | disagreement(batch, self.s.state.version)
         if self.critic is not None:
             with timed(batch, "learn/critic"):
                 metrics |= self.critic.learn(batch, round, self.generator("critic"))
@@ -159,8 +166,14 @@ class Stage:
         self.s.state.update += 1
         self.s.state.version += 1
         self.s.load(self.s.state.version)
+        self.tell()
         if self.ahead:
             self.ahead.publish(self.s.state.version)
+
+    def tell(self) -> None:
+        """Tell a policy that only this stage has which weights it plays with."""
+        if self.policy is not self.s.policy:
+            self.policy.load(None, self.s.state.version)
 
     def seed(self, *parts: Any) -> int:
         return setup.seed_of(self.c.run.seed, self.name, self.s.state.update, *parts) % 2**40
