@@ -25,7 +25,7 @@ from .packages import PACKAGES, Package
 from .task import Base, SweTask
 
 FILE = Path(__file__).parent / "tasks.jsonl.gz"
-SHA256 = "b562996a168b755060b51df6f41ab060749b0aa5765357205ef7103f475f3785"  # of the uncompressed file that ships
+SHA256 = "817bfd80a4934f79dfa0e90508ce2733319dce5a733eb303e6bfe55176a7255a"  # of the uncompressed file that ships
 SPLITS = ("train", "test")
 
 

@@ -19,7 +19,7 @@ from agentgym.errors import DataError
 LINES = taskset.lines(taskset.FILE)
 HEADS = {line["package"]: line for line in LINES if "id" not in line}
 ROWS = [line for line in LINES if "id" in line]
-SHA256 = "b562996a168b755060b51df6f41ab060749b0aa5765357205ef7103f475f3785"
+SHA256 = "817bfd80a4934f79dfa0e90508ce2733319dce5a733eb303e6bfe55176a7255a"
 
 
 def test_the_shipped_set_is_pinned() -> None:
