@@ -22,19 +22,21 @@ _EQUALS = frozenset(
 # nor from an installed package whose name for it the test file uses, as with mock.ANY.
 _HELPERS = """
 P_lax = []
-def P_other(v, deep=0):
+def P_other(v, near, deep=0):
     kind = type(v)
     if kind is bool:
         return not v
     if kind in (int, float, complex):
-        return v + P_number if v == v else P_number
+        return v + P_number if near and v == v else kind(P_number)
     if kind in (str, bytes):
-        return v + (P_word if kind is str else P_word.encode())
+        return (v if near else kind()) + (P_word if kind is str else P_word.encode())
     if kind in (list, tuple, set, frozenset) and 0 < len(v) < 1000 and deep < 4:
-        return kind([P_other(x, deep + 1) for x in v])
+        return kind([P_other(x, near, deep + 1) for x in v])
     if kind is dict and 0 < len(v) < 1000 and deep < 4:
-        return {k: P_other(x, deep + 1) for k, x in v.items()}
+        return {k: P_other(x, near, deep + 1) for k, x in v.items()}
     return object()
+def P_equals(a, b):
+    return P_foreign(a) and bool(a == P_other(b, True)) and bool(a == P_other(b, False))
 def P_foreign(v):
     todo, left = [v], 2000
     while todo and left:
@@ -60,7 +62,7 @@ def P_foreign(v):
     return False
 def P_look(a, b):
     try:
-        if (P_foreign(a) and bool(a == P_other(b))) or (P_foreign(b) and bool(P_other(a) == b)):
+        if P_equals(a, b) or P_equals(b, a):
             P_lax.append(1)
     except Exception:
         pass

@@ -2,10 +2,10 @@
 
 A canary is a file of our own beside the hidden tests, under an ordinary name, with tests that must pass and tests that must fail.
 
-A twin is a hidden test, under its own name, whose end is a failed assertion. What is compared with == in it is also compared with something else,
-and where an object of the tested code says that it equals that too, the twin passes. A second twin has another literal where the test says what it
-expects. Code that forges results, patches pytest, returns objects that equal everything or reads what is expected out of the test cannot tell twins
-from tests, short of understanding their source; and a twin that passes gives it away.
+A twin is a hidden test, under its own name, whose end is a failed assertion. What is compared with == in it is also compared with something else, and
+with what is quite unlike it (an honest == may overlook a part); where an object of the tested code says that it equals both, the twin passes. A
+second twin has another literal where the test says what it expects. Code that forges results, patches pytest, returns objects that equal everything
+or reads what is expected out of the test cannot tell twins from tests, short of understanding their source; and a twin that passes gives it away.
 """
 
 from __future__ import annotations

@@ -429,6 +429,19 @@ def test_twins_of_other_code_pass(Same: Any) -> None:
     ]
 
 
+class Loose:
+    """Equals every text that begins as its own: an honest == that overlooks a part, as some libraries' do."""
+
+    def __eq__(self, other: object) -> bool:
+        return (other.text if isinstance(other, Loose) else str(other))[:3] == self.text[:3]
+
+    __hash__ = None  # type: ignore[assignment]
+    text = "http://x"
+
+
+Loose.__eq__.__code__ = Loose.__eq__.__code__.replace(co_filename="/testbed/code_under_test.py")
+
+
 @pytest.mark.parametrize(
     "value, lax",
     [
@@ -456,6 +469,17 @@ def test_which_objects_equal_too_much(value: str, lax: bool, Same: Any) -> None:
         f"from code_under_test import *\ndef test():\n    v = {code}\n    assert v == v or True\n", ["t.py::test"], random.Random(2), "/testbed"
     )
     assert run_twin(made, {"value": eval(value, dict(space)), "approx": pytest.approx}) == {"t.py::test": lax}
+
+
+def test_an_honest_equality_may_overlook_a_part(Same: Any) -> None:
+    made = twin(
+        "from code_under_test import *\ndef test():\n    v = f(1)\n    assert v == 'http://xy' or True\n",
+        ["t.py::test"],
+        random.Random(2),
+        "/testbed",
+    )
+    assert Loose() == "http://xy~z" and run_twin(made, {"f": lambda x: Loose()}) == {"t.py::test": False}
+    assert run_twin(made, {"f": lambda x: Same()}) == {"t.py::test": True}
 
 
 def test_what_has_no_twin() -> None:
