@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from agentgym.errors import ConfigError, did_you_mean
 Choice = Literal["auto", "always", "never"]
 # A shared beginning costs a call of the attention kernel in each layer, and a few passes over the outputs of all cells behind it.
 _LEAST = 64  # tokens that it must save at least
-_SHARE = 0.04  # of the tokens behind it, which it must save at least
+_SHARE = 0.15  # of the tokens behind it, which it must save at least: where sharing gains with 1 to 6 million parameters
 
 
 class Stem(NamedTuple):
@@ -145,7 +146,7 @@ def worth(same: np.ndarray, length: np.ndarray) -> np.ndarray:
         if saved >= _LEAST and saved >= _SHARE * int((length[i:j] - m).sum()):
             out[i : j - 1] = d = m
         bounds = [i, *(i + 1 + np.flatnonzero(inside == m)).tolist(), j]
-        todo += [(a, b, d) for a, b in zip(bounds, bounds[1:], strict=False)]
+        todo += [(a, b, d) for a, b in pairwise(bounds)]
     return out
 
 

@@ -146,9 +146,7 @@ def timed(batch: Batch, name: str) -> Iterator[None]:
 
 
 @torch.no_grad()
-def score(
-    model: nn.Module, batch: Batch, *, temperature: float, budget: int, entropy: bool = False, share: bool = False
-) -> tuple[Tensor, Tensor]:
+def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, entropy: bool = False, share: bool = False) -> tuple[Tensor, Tensor]:
     """Return (log-probability, entropy in nats) [N] of the written tokens under `model`; 0 on what was only read, entropy 0 if not asked for.
 
     `budget`: padded tokens of one forward pass; `share`: compute what segments begin with in common once.

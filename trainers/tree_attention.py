@@ -102,7 +102,7 @@ def block_mask(end: Tensor) -> BlockMask:
     i = torch.arange(blocks, device=end.device)[:, None]
     below = i > i.T
     some = (padded.amax(1) > i * _BLOCK) & below | (i == i.T)
-    full = (padded.amin(1) >= ((i + 1) * _BLOCK).clamp(max=n)) & below
+    full = (padded.amin(1) >= (i + 1) * _BLOCK) & below  # never the last, incomplete block: its bounds are checked with the mask
 
     def see(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (k <= q) & (q < end[k])
