@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Objective = tuple[str, Callable[..., Any], float]  # name, function, coefficient
 Plan = Sequence[tuple[Tensor, Tensor]]  # per objective: what each token counts, and its coefficient in the loss
+_DEALT = 2048  # tokens of the smallest micro-batch that a crew's work is cut into
 Decay = Literal["constant", "linear", "cosine"]
 _SUMMED = ("tokens", "seconds", "skipped", "updates")  # metrics that add up over the steps of a round; the others are averaged
 
@@ -184,11 +185,17 @@ class Updater:
         part = self.weigh(part) if part.weight is None else part
         plan = [self._plan(part, part.weight, objective) for objective in self.objectives]
         self.optimizer.zero_grad(set_to_none=True)
-        meter = self._gradient(part, list(micro_batches(part, self.tokens_per_microbatch, share=self.share)), plan)
+        meter = self._gradient(part, list(micro_batches(part, self._budget(part), share=self.share)), plan)
         metrics = meter.metrics() | self._apply()
         computed = meter.cells - meter.padding
         metrics |= {"tokens": float(part.n_tokens), "padding": meter.padding / max(meter.cells, 1), "shared": 1 - computed / max(part.n_tokens, 1)}
         return metrics | {"seconds": time.perf_counter() - start}
+
+    def _budget(self, part: Batch) -> int:
+        """Return the tokens of a micro-batch: fewer where a crew would have nothing to deal out evenly."""
+        if self.crew is None:
+            return self.tokens_per_microbatch
+        return min(self.tokens_per_microbatch, max(_DEALT, part.n_tokens // (2 * self.crew.n)))
 
     def _plan(self, part: Batch, weight: Tensor | None, objective: Objective) -> tuple[Tensor, Tensor]:
         """Return what each token counts in an objective: base [N] (0 or 1, or the objective's own) and c [N] = ∂reduce/∂loss.
