@@ -3,7 +3,7 @@
     python tests/bench/bench_prefix.py [--out FILE.json] [--repeat 3]
 
 1. One group of N = 8 and 32 completions of 128 tokens behind a prompt of P = 256 and 1,024: log-probabilities, GRPO's clipped loss, backward,
-   AdamW; a Qwen3 of 2.0M parameters, vocabulary 4096, fp32, one thread. No generation: TRL (needs `pip install 'agentgym[bench]'`) gets the same
+   AdamW; a Qwen3 of 2.1M parameters, vocabulary 4096, fp32, one thread. No generation: TRL (needs `pip install 'agentgym[bench]'`) gets the same
    ids through its `rollout_func`; it does all of them in one batch. Ours: `update.shared_prefix` never and auto, micro-batches of 16,384 tokens.
    The three take turns in one process; peak memory is that of a process of its own, above what is there after loading.
 2. The log-probabilities of 1,024 tokens and their gradient at a vocabulary of 151,936 (hidden size 64): the whole [N, V], and in chunks as ours.

@@ -303,6 +303,13 @@ def test_streams_are_the_same(eager, make_model):
     torch.testing.assert_close(batch.streams["entropy"], entropy, atol=1e-5, rtol=1e-5)
 
 
+def test_a_crew_has_enough_micro_batches_to_deal_out(make_model):
+    u = Updater(make_model(), Keep(make_model().parameters(), lr=0.0), [], bind("reduce", "token_mean"), tokens_per_microbatch=16_384)
+    assert u._budget(SimpleNamespace(n_tokens=20_000)) == 16_384
+    u.crew = SimpleNamespace(n=2)
+    assert [u._budget(SimpleNamespace(n_tokens=n)) for n in (20_000, 100, 1_000_000)] == [5_000, 2_048, 16_384]
+
+
 def test_the_option_and_its_refusals(make_model):
     model = make_model()
     objectives = {"clip": Plugin("clip")}
