@@ -11,14 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from .prefix import Tree, tree_batches
+from .prefix import AFTER_HEAD, Tree, tree_batches
 
 # Above this many logits (2^26 float32 = 256 MB) the head runs in chunks that are recomputed in the backward pass, each of at most _CHUNK: 64 MB,
 # which malloc takes from the system and gives back. Blocks below 32 MB come from glibc's heap, where freed ones were not used again (measured).
 _MAX_LOGITS = 2**26
 _CHUNK = 2**24
-# Models that change the logits after the head; for these the whole forward is used.
-_AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
 class Segmented(Protocol):
@@ -231,7 +229,7 @@ def features(model: nn.Module, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], 
     inner = outer.get_base_model() if hasattr(outer, "get_base_model") else outer
     prompt_learning = getattr(getattr(outer, "active_peft_config", None), "is_prompt_learning", False)
     known = hasattr(inner, "get_decoder") and hasattr(inner, "get_output_embeddings") and not prompt_learning
-    if known and not any(getattr(inner.config, k, None) for k in _AFTER_HEAD):
+    if known and not any(getattr(inner.config, k, None) for k in AFTER_HEAD):
         head, decoder = inner.get_output_embeddings(), inner.get_decoder()
         if head is not None and decoder is not None and decoder is not inner:
             return decoder(input_ids=ids, use_cache=False).last_hidden_state, head

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from agentgym.errors import ConfigError, did_you_mean
 
 Choice = Literal["auto", "always", "never"]
+# Models that change the logits after the head; for these the whole forward is used.
+AFTER_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 # A shared beginning costs a call of the attention kernel in each layer, and a few passes over the outputs of all cells behind it.
 _LEAST = 64  # tokens that it must save at least
 _SHARE = 0.15  # of the tokens behind it, which it must save at least: where sharing gains with 1 to 6 million parameters
@@ -86,13 +88,16 @@ class Tree:
 
 def why_not(model: nn.Module) -> str | None:
     """Return why the beginnings of sequences cannot be shared in a pass of `model`, or None when they can."""
-    outer, name = model, type(model).__name__
-    inner = outer.get_base_model() if hasattr(outer, "get_base_model") else outer  # type: ignore[operator]
+    outer: Any = model
+    name = type(model).__name__
+    inner = outer.get_base_model() if hasattr(outer, "get_base_model") else outer
     decoder = inner.get_decoder() if hasattr(inner, "get_decoder") else None
     config = getattr(decoder, "config", None)
     kind = next((p.device.type for p in model.parameters()), "cpu")
     if decoder is None or decoder is inner or not getattr(inner, "_supports_attention_backend", False):
         return f"the attention of a {name} is not exchangeable in transformers"
+    if inner.get_output_embeddings() is None or any(getattr(inner.config, k, None) for k in AFTER_HEAD):
+        return f"a {name} changes its logits after the output head, or hides it"
     if getattr(getattr(outer, "active_peft_config", None), "is_prompt_learning", False):
         return "its adapters put learnt tokens in front of the prompt"
     if odd := set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:

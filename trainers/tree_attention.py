@@ -123,8 +123,9 @@ def _compiled() -> Callable[..., Any]:
 
 def flex(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
     """Return [1, H, C, D]: FlexAttention, compiled on a GPU; the same formula step by step, and without a gradient, on a CPU."""
-    run = _compiled() if query.is_cuda else flex_attention
-    return run(query, key, value, block_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1])  # type: ignore[return-value]
+    run: Any = _compiled() if query.is_cuda else flex_attention
+    out: Tensor = run(query, key, value, block_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1])
+    return out
 
 
 # -- CPU -------------------------------------------------------------------------------------------------------------------------------

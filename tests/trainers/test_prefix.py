@@ -322,6 +322,10 @@ def test_the_option_and_its_refusals(make_model):
     assert not shares(plain, "auto") and not shares(plain, "never")
     with pytest.raises(ConfigError, match="shared_prefix=always: the attention of a Sequential is not exchangeable"):
         shares(plain, "always")
+    model.config.logit_scale = 0.5  # applied by the whole model, not by its head: hidden states alone would give other logits
+    with pytest.raises(ConfigError, match="changes its logits after the output head"):
+        shares(model, "always")
+    del model.config.logit_scale
     model.config.sliding_window = 8
     with pytest.raises(ConfigError, match="sliding_window=8, which is not implemented"):
         shares(model, "always")
