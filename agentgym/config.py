@@ -66,6 +66,7 @@ class Update:
     passes: int = 1  # over each batch
     minibatches: int = 1  # optimiser steps per pass; whole trajectories, however many steps they have
     tokens_per_microbatch: int = 16_384  # padded tokens in memory at a time; never changes the gradient
+    shared_prefix: str = "auto"  # auto | always | never: compute what sequences begin with in common once; never changes the gradient
     clip_norm: float = 1.0
     warmup: int = 0  # optimiser steps of linear warm-up
     decay: str = "constant"  # constant | linear | cosine, over the stage

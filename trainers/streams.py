@@ -17,7 +17,7 @@ from agentgym.errors import ConfigError, did_you_mean
 from agentgym.types import Trajectory
 
 from .batch import Batch
-from .forward import live, rows_of
+from .forward import live, micro_batches
 
 
 @dataclass
@@ -28,12 +28,14 @@ class Round:
     update        number of the update in its stage, from 0
     temperature   that of the sampler
     budget        tokens of one forward pass, padding included
+    share         whether what segments begin with in common is computed once
     """
 
     trajectories: Sequence[Trajectory] = ()
     update: int = 0
     temperature: float = 1.0
     budget: int = 8192
+    share: bool = False
 
 
 class Filler(Protocol):
@@ -73,10 +75,10 @@ class Reference:
         own = hasattr(model, "disable_adapter")
         self.model = model if own else copy.deepcopy(model).eval().requires_grad_(False)
 
-    def score(self, batch: Batch, *, temperature: float, budget: int) -> Tensor:
+    def score(self, batch: Batch, *, temperature: float, budget: int, share: bool = False) -> Tensor:
         """Return [N] ref_logp."""
         with self._off():
-            return score(self.model, batch, temperature=temperature, budget=budget)[0]
+            return score(self.model, batch, temperature=temperature, budget=budget, share=share)[0]
 
 
 def available(fillers: Iterable[Filler] = ()) -> set[str]:
@@ -113,17 +115,17 @@ def fill(
         raise ConfigError(f"there is no stream {name!r}.{did_you_mean(name, known)} Streams: {', '.join(sorted(known))}")
     theirs = {n for f in fillers.values() for n in f.provides}
     own = sorted({"logp_train", "entropy"} & wanted - theirs)
-    temperature, budget = round.temperature, round.budget
+    how: dict[str, Any] = {"temperature": round.temperature, "budget": round.budget, "share": round.share}
     if own:
         with timed(batch, f"stream/{'+'.join(own)}"):
-            logp, entropy = score(model, batch, temperature=temperature, budget=budget, entropy="entropy" in own)
+            logp, entropy = score(model, batch, entropy="entropy" in own, **how)
             found = {"logp_train": logp, "entropy": entropy}
             batch.streams |= {n: found[n] for n in own}
     if "ref_logp" in wanted - theirs:
         if reference is None:
             raise ConfigError("a method needs 'ref_logp', but the run keeps no reference model")
         with timed(batch, "stream/ref_logp"):
-            batch.streams["ref_logp"] = reference.score(batch, temperature=temperature, budget=budget)
+            batch.streams["ref_logp"] = reference.score(batch, **how)
     for name, filler in fillers.items():
         if wanted & set(filler.provides):
             with timed(batch, f"stream/{name}"):
@@ -144,15 +146,15 @@ def timed(batch: Batch, name: str) -> Iterator[None]:
 
 
 @torch.no_grad()
-def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, entropy: bool = False) -> tuple[Tensor, Tensor]:
+def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, entropy: bool = False, share: bool = False) -> tuple[Tensor, Tensor]:
     """Return (log-probability, entropy in nats) [N] of the written tokens under `model`; 0 on what was only read, entropy 0 if not asked for.
 
-    `budget`: padded tokens of one forward pass.
+    `budget`: padded tokens of one forward pass; `share`: compute what segments begin with in common once.
     """
     device = next(model.parameters()).device
     there = batch.to(device)
     logp, ent = torch.zeros(2, batch.n_tokens, device=device)
-    for rows in rows_of(there, budget):
+    for rows in micro_batches(there, budget, share=share):
         found = live(model, rows, there.sampled[rows.index], temperature=temperature, entropy=entropy)
         logp[rows.index] = found["logp"]
         if entropy:

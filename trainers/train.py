@@ -142,7 +142,8 @@ class Stage:
         """Pack, fill the streams that somebody asks for, assign credit, and update critic and policy."""
         u, played = self.c.update, [t for g in groups for t in g]
         batch = pack(played, discount=self.c.discount)
-        round = Round([t for t in played if not t.failed], self.s.state.update, self.updater.temperature, u.tokens_per_microbatch)
+        kept = [t for t in played if not t.failed]
+        round = Round(kept, self.s.state.update, self.updater.temperature, u.tokens_per_microbatch, self.updater.share)
         fill(batch, self.needs, self.s.model, self.s.reference, round, self.fillers)
         metrics = self.assign(batch, self.credit) if self.credit is not None else {}
         metrics |= staleness(batch, self.s.state.version) | disagreement(batch, self.s.state.version)

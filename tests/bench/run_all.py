@@ -2,7 +2,7 @@
 
     python tests/bench/run_all.py [NAME …] [--out FILE.json]
 
-Takes about 10 minutes of one core. A benchmark whose needs are not there (TRL, the real engine, data) says so and does not stop the others.
+Takes about 15 minutes of one core. A benchmark whose needs are not there (TRL, the real engine, data) says so and does not stop the others.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ BENCHES = {
     "alfworld": True,
     "rollout": False,
     "loop": True,
+    "prefix": True,
     "credit": False,
     "search": True,
     "teachers": True,
