@@ -278,11 +278,12 @@ def rectangles(contexts: Sequence[Context], batch: Batch, wanted: Tensor, budget
 def score(model: nn.Module, contexts: Sequence[Context], batch: Batch, wanted: Tensor, round: Round) -> tuple[Tensor, Tensor]:
     """Return (log-probability [N] of the wanted tokens in their contexts, 0 elsewhere; mask [N], 1 where one was scored), on the CPU."""
     logp, mask = torch.zeros(2, batch.n_tokens)
-    device = next(model.parameters()).device
-    for rows, source, scored in rectangles(contexts, batch, wanted, round.budget, device):
+    work = rectangles(contexts, batch, wanted, round.budget, device_of(model))
+    for rows, source, scored in mine(model, work, lambda x: x[0].ids.numel()):
         found = live(model, rows, scored, temperature=round.temperature)["logp"]
         logp[source[scored].cpu()] = found[scored].cpu()
         mask[source[scored].cpu()] = 1.0
+    logp, mask = joined(model, logp, mask)
     return logp, mask
 
 

@@ -18,6 +18,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
 from agentgym.errors import CheckpointError, ConfigError, PolicyError, did_you_mean
@@ -95,6 +96,9 @@ def load_model(
             model.enable_input_require_grads()  # frozen embeddings would cut the graph before the first checkpoint
     if lora is not None:
         model = add_lora(model, seed=seed, **lora)
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer) and getattr(layer, "gradient_checkpointing", False):
+            layer.training = True  # its own flag alone: transformers recomputes only then, and dropout below stays off
     return model, tokenizer
 
 
@@ -254,18 +258,25 @@ def end_ids(model: torch.nn.Module) -> list[int]:
     return list(found) if isinstance(found, list | tuple) else [] if found is None else [int(found)]
 
 
-def save_model(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, folder: str | Path, *, merged: bool = False) -> Path:
+def save_model(
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: str | Path,
+    *,
+    merged: bool = False,
+    state: dict[str, torch.Tensor] | None = None,
+) -> Path:
     """Write a checkpoint in Hugging Face format (safetensors) into a new or existing folder and return the folder.
 
     A model with adapters: the adapters alone, or with `merged` a plain model that has them added in (the live model is
-    left as it is).
+    left as it is). `state`: the weights by name, where the model itself does not hold them whole.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if merged and hasattr(model, "merge_adapter"):
         _save_merged(model, folder)
     else:
-        model.save_pretrained(folder)  # type: ignore[operator]
+        model.save_pretrained(folder, **({} if state is None else {"state_dict": state}))  # type: ignore[operator]
         if hasattr(model, "merge_adapter"):  # a plain model's config carries it
             reserve.write(model, folder)
     tokenizer.save_pretrained(folder)
