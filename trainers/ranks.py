@@ -71,7 +71,9 @@ class Ranks(Alone):
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        if launched():
+        if dist.is_initialized():
+            pass  # by whoever started this process
+        elif launched():
             dist.init_process_group(backend)
         else:
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
