@@ -330,11 +330,13 @@ def _default(key: str) -> Any:
 def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Config:
     """Merge files and overrides left to right.
 
-    The `recipe` of a single file is its base; one given by an override goes on top of the files, as if it had been given as the last of them.
+    The `recipe` of the first file is its base, unless a later file brings a recipe's own keys (credit, objectives); one given by an override
+    goes on top of the files, as if it had been given as the last of them.
     """
     layers = [(read_yaml(f), str(f)) for f in files]
     over = [(read_override(o), f"override {o!r}") for o in overrides]
-    own = (layers[0][0] or {}).get("recipe") if len(layers) == 1 and isinstance(layers[0][0], Mapping) else None
+    another = any(isinstance(layer, Mapping) and layer.keys() & {"credit", "objectives"} for layer, _ in layers[1:])
+    own = layers[0][0].get("recipe") if layers and not another and isinstance(layers[0][0], Mapping) else None
     asked = [layer["recipe"] for layer, _ in over if "recipe" in layer]
     recipe = asked[-1] if asked else own
     if recipe is not None:

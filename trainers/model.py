@@ -115,7 +115,7 @@ def _check_device(dtype: str, device: str) -> None:
         )
 
 
-def _options(cls: type, what: str, options: Mapping[str, Any]) -> Any:
+def checked_options(cls: type, what: str, options: Mapping[str, Any]) -> Any:
     """Build an options dataclass; types are checked like every plug-in's."""
     from agentgym.registry import check_options
 
@@ -124,7 +124,7 @@ def _options(cls: type, what: str, options: Mapping[str, Any]) -> Any:
 
 def _tiny(corpus: Iterable[str], seed: int, options: Mapping[str, Any]) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Build a Qwen3 decoder with random weights (deterministic by seed, the global generator untouched) and its tokenizer."""
-    size: Tiny = _options(Tiny, "tiny", options)
+    size: Tiny = checked_options(Tiny, "tiny", options)
     if size.heads % size.kv_heads:
         raise ConfigError(f"model.heads={size.heads} is not a multiple of model.kv_heads={size.kv_heads}")
     if size.head_dim % 2:
@@ -226,7 +226,7 @@ def add_lora(model: PreTrainedModel, *, seed: int = 0, **options: Any) -> PreTra
         import peft
     except ImportError as e:
         raise PolicyError("model.lora needs the package peft: pip install 'agentgym[lora]'") from e
-    o: Lora = _options(Lora, "lora", options)
+    o: Lora = checked_options(Lora, "lora", options)
     config = peft.LoraConfig(
         r=o.r,
         lora_alpha=o.alpha,  # type: ignore[arg-type]  # peft scales by alpha / r; a fraction is fine

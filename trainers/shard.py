@@ -57,7 +57,7 @@ class Sharded:
         precision = MixedPrecisionPolicy(DTYPES[options.compute], torch.float32) if options.compute != "float32" else MixedPrecisionPolicy()
         offload = CPUOffloadPolicy() if options.offload else OffloadPolicy()
         self.root = Root(model)
-        for module in [*_layers(model), self.root]:
+        for module in [*layers_of(model), self.root]:
             # The outermost one too: weights that stay gathered after a pass without gradients would be old ones after the next update.
             fully_shard(module, mesh=self.mesh, reshard_after_forward=True, mp_policy=precision, offload_policy=offload)
         self.parts = [m for m in self.root.modules() if isinstance(m, FSDPModule)]
@@ -229,7 +229,7 @@ def _mesh(ranks: Ranks, options: Shard) -> DeviceMesh:
     return init_device_mesh(kind, (ranks.n // group, group), mesh_dim_names=("copy", "shard"))
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
+def layers_of(model: nn.Module) -> list[nn.Module]:
     """Return the layers that are gathered one at a time: those that transformers says must stay in one piece."""
     names = set(getattr(base_model(model), "_no_split_modules", None) or ())
     return [m for m in model.modules() if type(m).__name__ in names]

@@ -23,6 +23,8 @@ from agentgym.errors import CheckpointError
 from .checkpoint import Checkpoints, load, newest, set_rng_state
 from .model import save_model
 from .ops import full
+from .session import Session
+from .setup import model_of
 from .shard import Sharded
 
 _NOTE = "sharded tensor"  # key of a note in trainer.pt: {_NOTE: name, "shape", "dtype", "dim": the dimension that it is split along}
@@ -158,10 +160,13 @@ def export(sharded: Sharded, tokenizer: Any, folder: Path) -> None:
         save_model(model, tokenizer, folder, state=state)
 
 
-def export_checkpoint(model: Any, tokenizer: Any, source: Path, folder: Path) -> Path:
-    """Write a sharded checkpoint as one folder in Hugging Face format, in this one process; `model` is the run's, whole, and gets the weights."""
-    if not (source / SHARDS).is_dir():
-        raise CheckpointError(f"{source} holds no shards; {'its model/ is in Hugging Face format already' if (source / 'model').is_dir() else ''}")
+def export_command(source: Path, folder: Path | None) -> Path:
+    """Write the model of a sharded checkpoint, or of a run's newest, in Hugging Face format, in this one process; return the folder."""
+    found = newest(source / "checkpoints") if (source / "checkpoints").is_dir() else source
+    if found is None or not (found / SHARDS).is_dir():
+        raise CheckpointError(f"{found or source} holds no shards: only runs of several devices need this, the others save whole models")
+    config = Session.config_of(found.parent.parent)
+    model, tokenizer = model_of(config, "cpu")
     tensors = {f"model.{n}": p.detach() for n, p in model.named_parameters() if p.requires_grad}
-    checkpoint.load(tensors, checkpoint_id=source / SHARDS, no_dist=True)
-    return save_model(model, tokenizer, folder)
+    checkpoint.load(tensors, checkpoint_id=found / SHARDS, no_dist=True)
+    return save_model(model, tokenizer, folder or found / "model")
