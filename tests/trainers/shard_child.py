@@ -1,4 +1,4 @@
-"""What every process of a sharded model does in the tests; torchrun starts it: shard_child.py FOLDER [TASK.yaml]. Results go to FOLDER/N.pt."""
+"""What every process of a sharded model does in the tests; torchrun starts it: shard_child.py FOLDER TASK.yaml; results go to FOLDER/N.pt."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ BASE: dict[str, Any] = {
     "update": {"clip_norm": 0.5, "tokens_per_microbatch": 60},
     "run": {"threads": 1, "dir": "unused"},
 }
-# name → (layer on top of BASE, ranks that it needs)
-CASES: dict[str, tuple[dict[str, Any], int]] = {
-    "adamw": ({}, 1),
-    "muon": ({"optimizer": {"name": "muon", "lr": 0.01}}, 1),
-    "lora": ({"model": {"lora": {"r": 4, "alpha": 8.0}}}, 1),
-    "lora_bfloat16": ({"model": {"lora": {"r": 4, "alpha": 8.0}, "dtype": "bfloat16"}, "shard": {"compute": "bfloat16"}}, 2),
-    "recompute": ({"model": {"gradient_checkpointing": True}}, 1),
-    "bfloat16": ({"shard": {"compute": "bfloat16"}}, 1),
-    "groups": ({"shard": {"group": 2}}, 4),
+DEVICE = os.environ.get("SHARD_DEVICE", "cpu")
+# name → (layer on top of BASE, how many processes do it)
+CASES: dict[str, tuple[dict[str, Any], set[int]]] = {
+    "adamw": ({}, {1, 2, 4}),
+    "muon": ({"optimizer": {"name": "muon", "lr": 0.01}}, {1, 2, 4}),
+    "recompute": ({"model": {"gradient_checkpointing": True}}, {2}),
+    "bfloat16": ({"shard": {"compute": "bfloat16"}}, {2}),
+    "lora": ({"model": {"lora": {"r": 4, "alpha": 8.0}}}, {2}),
+    "lora_bfloat16": ({"model": {"lora": {"r": 4, "alpha": 8.0}, "dtype": "bfloat16"}, "shard": {"compute": "bfloat16"}}, {2}),
+    "groups": ({"shard": {"group": 2}}, {4}),
 }
 
 
 def configured(case: str) -> Config:
     layer: dict[str, Any] = {}
-    for x in (BASE, CASES[case][0]):
+    for x in (BASE, CASES[case][0], {"run": {"device": DEVICE}}):
         layer = merge(layer, normalise(x, "test"))
     return build(layer)
 
@@ -76,7 +77,7 @@ def learn(case: str, ranks: Alone) -> dict[str, Any]:
     if isinstance(ranks, Ranks):
         model, _, spread = shard.load(c, ranks)
     else:
-        (model, _), spread = model_of(c, "cpu"), None
+        (model, _), spread = model_of(c, DEVICE), None
     reference, stale, data = Reference(model), Stale(model, 100), batch()
     updater = Updater.from_config(c, model, crew=spread, stage="rl")
     grads: dict[str, torch.Tensor] = {}
@@ -153,10 +154,10 @@ def failures(ranks: Ranks) -> dict[str, Any]:
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
-    ranks = join(build(normalise(BASE, "test")))
+    ranks = join(configured("adamw"))
     assert isinstance(ranks, Ranks)
     out: dict[str, Any] = {"failures": failures(ranks)}
-    out["cases"] = {name: learn(name, ranks) for name, (_, least) in CASES.items() if ranks.n >= least}
+    out["cases"] = {name: learn(name, ranks) for name, (_, n) in CASES.items() if ranks.n in n}
     (folder / "files").mkdir(exist_ok=True)
     out["files"] = {o: write_and_read(folder / "files", ranks, o) for o in ("adamw", "muon")}
     everybody = ranks.gather({name: x["parts"] for name, x in out["cases"].items()})
@@ -180,7 +181,7 @@ def run(task: Path, where: Path) -> None:
         record(self, *args)
 
     Session.record = interrupted  # type: ignore[method-assign]
-    train(configuration.load([task], [f"run.dir={where}"]))
+    train(configuration.load([task], [f"run.dir={where}", f"run.device={DEVICE}"]))
 
 
 if __name__ == "__main__":
