@@ -25,7 +25,9 @@ def _split(args: list[str]) -> tuple[list[str], list[str]]:
 @app.command()
 def run(
     args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [RECIPE.yaml ...] [a.b=value ...]")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan: parts, parameters, memory, and what could not work; start nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the plan: parts, parameters, memory, and what could not work; start nothing")
+    ] = False,
 ) -> None:
     """Train: a task set, optionally recipes, optionally overrides, merged left to right. Several processes: start it with torchrun."""
     from .config import load

@@ -21,7 +21,7 @@ from agentgym.renderer import Renderer
 from agentgym.types import Message, Step, Trajectory
 
 from .batch import Batch
-from .forward import Rows, live, rows_of
+from .forward import Rows, device_of, joined, live, mine, rows_of
 from .streams import Round
 
 Place = Literal["turn", "start"]

@@ -130,7 +130,9 @@ def estimate(config: Config, model: nn.Module, *, ranks: int, reference: bool, c
     hidden = model.config.hidden_size * width  # type: ignore[union-attr,operator]
     update[f"activations of {budget:,} tokens"] = budget * (len(layers) * (hidden if recompute else whole) + (whole if recompute else 0) + kept)
     vocabulary = int(model.config.vocab_size)  # type: ignore[union-attr,arg-type]
-    update["logits of a chunk"] = min(budget * vocabulary, forward._MAX_LOGITS) * (width + 3 * 4)  # as they come, in float32, their softmax and its gradient
+    update["logits of a chunk"] = min(budget * vocabulary, forward._MAX_LOGITS) * (
+        width + 3 * 4
+    )  # as they come, in float32, their softmax and its gradient
     play = {"gathered weights": (inner + outer) * width} if ranks else {}
     if registry.needs_model(config.policy.name):
         places = _places(config, max(ranks, 1))

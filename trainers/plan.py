@@ -29,6 +29,7 @@ class Plan:
     lines: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    peak: float = 0.0  # most bytes of one device that any stage needs
 
     def text(self) -> str:
         """Return all of it as the command prints it."""
@@ -53,6 +54,10 @@ def plan(config: Config) -> Plan:
         _sizes(out, name, c, ranks)
         if model is not None:
             _stage_memory(out, name, c, model, ranks)
+    if config.run.device.startswith("cuda") and not torch.cuda.is_available():
+        count = f"{ranks} GPUs" if ranks > 1 else "a GPU"
+        memory_of = f" with {out.peak / 0.9 / _GB:.0f} GB or more" + (" each" if ranks > 1 else "") if out.peak else ""
+        out.refused.append(f"run.device={config.run.device}: this machine has no GPU that torch sees. Needed: {count}{memory_of}")
     return out
 
 
@@ -84,16 +89,15 @@ def _device(config: Config, ranks: int, out: Plan) -> None:
     if not config.run.device.startswith("cuda"):
         return
     here, wanted = torch.cuda.device_count(), config.shard.group or max(ranks, 1)
-    if here == 0:
-        raise ConfigError(f"run.device={config.run.device}: this machine has no GPU that torch sees. Needed: {max(ranks, 1)} GPUs")
-    if here < wanted:
+    if 0 < here < wanted:
         out.notes.append(f"this machine has {here} GPUs, the run wants {max(ranks, 1)}: on several machines, start torchrun on each of them")
 
 
 def _start(s: Shard, ranks: int) -> str:
     if s.group and s.group < ranks:
         machines = ranks // s.group
-        return f"torchrun --nnodes {machines} --nproc-per-node {s.group} --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m agentgym run …, on each machine"
+        meeting = "--rdzv-backend c10d --rdzv-endpoint HOST:29500"
+        return f"torchrun --nnodes {machines} --nproc-per-node {s.group} {meeting} -m agentgym run …, on each machine"
     return f"torchrun --nproc-per-node {ranks} -m agentgym run …"
 
 
@@ -158,8 +162,8 @@ def _sizes(out: Plan, name: str, c: Config, ranks: int) -> None:
         out.notes.append(f"stage {name}: {r.tasks} groups over {ranks} processes: some play one more than others, who wait")
     if limit > c.update.tokens_per_microbatch:
         out.refused.append(
-            f"stage {name}: update.tokens_per_microbatch={c.update.tokens_per_microbatch} is less than the longest context, policy.max_context={limit}: "
-            "such a segment would need more memory than planned. Raise the first, or lower the second"
+            f"stage {name}: update.tokens_per_microbatch={c.update.tokens_per_microbatch} is less than the longest context, "
+            f"policy.max_context={limit}: such a segment would need more memory than planned. Raise the first, or lower the second"
         )
     if not limit and registry.needs_model(c.policy.name):
         out.notes.append(
@@ -181,14 +185,15 @@ def _stage_memory(out: Plan, name: str, c: Config, model: nn.Module, ranks: int)
     if found is None:
         return
     what = f"on each of {ranks} devices" if ranks > 1 else "on the device"
-    out.lines.append(f"  memory {what}, GB: {found.peak() / _GB:.2f} at most")
+    out.peak = max(out.peak, found.peak())
+    unit, name_of_unit = (_GB, "GB") if found.peak() >= _GB else (_GB / 1000, "MB")
+    out.lines.append(f"  memory {what}, {name_of_unit}: {found.peak() / unit:.2f} at most")
     for when, items in (("always", found.always), ("in an update", found.update), ("while playing", found.play)):
-        parts = ", ".join(f"{k} {v / _GB:.2f}" for k, v in items.items()) or "nothing"
-        out.lines.append(f"    {when:<13} {sum(items.values()) / _GB:8.2f}  {parts}")
+        parts = ", ".join(f"{k} {v / unit:.2f}" for k, v in items.items()) or "nothing"
+        out.lines.append(f"    {when:<13} {sum(items.values()) / unit:8.2f}  {parts}")
     if c.teachers or c.critic is not None:
         out.notes.append(f"stage {name}: teachers and critics are not counted; one that keeps a copy of the policy needs as much as its weights")
     if c.run.device.startswith("cuda") and torch.cuda.is_available():
         there = torch.cuda.get_device_properties(0).total_memory
         if found.peak() > 0.9 * there:
             out.refused.append(f"stage {name}: {found.peak() / _GB:.1f} GB of the device's {there / _GB:.1f} GB leave no room for the allocator")
-

@@ -166,7 +166,9 @@ def join(config: Config, *, resume: bool = False) -> Alone:
     s.ranks = s.ranks or there
     if s.ranks != max(there, 1):
         start = f"torchrun --nproc-per-node {s.ranks} -m agentgym run …" if s.ranks > 1 else "without torchrun"
-        raise ConfigError(f"shard.ranks={s.ranks}, but {max(there, 1)} process(es) were started. Start it {start}, or set shard.ranks={max(there, 1)}")
+        raise ConfigError(
+            f"shard.ranks={s.ranks}, but {max(there, 1)} process(es) were started. Start it {start}, or set shard.ranks={max(there, 1)}"
+        )
     ranks = Ranks(config.run.device)
     config.run.dir = ranks.agree(config.run.dir)  # its name holds the time, which differs
     return ranks

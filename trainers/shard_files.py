@@ -147,7 +147,7 @@ def put_together(value: Any, sharded: Sharded, into: dict[str, Tensor]) -> Any:
 
 
 def export(sharded: Sharded, tokenizer: Any, folder: Path) -> None:
-    """Write the model in Hugging Face format: all processes give their parts, tensor by tensor, process 0 writes. Adapters alone where there are some."""
+    """Write the model in Hugging Face format, of one with adapters these alone: all processes give their parts, process 0 writes."""
     model: Any = sharded.model
     adapters = hasattr(model, "disable_adapter")
     state = {}

@@ -85,14 +85,7 @@ def learn(case: str, ranks: Alone) -> dict[str, Any]:
     stale.at(0)
     for step in range(3):
         data.streams["ref_logp"] = reference.score(data, temperature=1.0, budget=60)
-        apply = Updater._apply
-
-        def keep(updater: Updater = updater, step: int = step) -> dict[str, float]:
-            if step == 0:
-                grads.update({n: full(p.grad).clone() for n, p in updater.model.named_parameters() if p.grad is not None})
-            return apply(updater)
-
-        updater._apply = keep  # type: ignore[method-assign]
+        updater._apply = _keeping(updater, grads if step == 0 else {})  # type: ignore[method-assign]
         found = updater.step(data)
         out["metrics"].append({k: v for k, v in found.items() if k not in ("seconds", "padding")})
     frozen = stale.at(3)
@@ -103,6 +96,16 @@ def learn(case: str, ranks: Alone) -> dict[str, Any]:
             out["whole"] = {n: p.detach().float().clone() for n, p in model.named_parameters()}
         out["parts"] = sum(shard.local(p.detach()).numel() for p in model.parameters())
     return out
+
+
+def _keeping(updater: Updater, grads: dict[str, torch.Tensor]) -> Any:
+    """Return the updater's `_apply`, which notes the gradient first."""
+
+    def apply() -> dict[str, float]:
+        grads.update({n: full(p.grad).clone() for n, p in updater.model.named_parameters() if p.grad is not None})
+        return Updater._apply(updater)
+
+    return apply
 
 
 def dtypes(model: torch.nn.Module) -> set[torch.dtype]:

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,12 @@ TASK = {
     "loggers": {"jsonl": {}},
     "stages": {
         "warm": {"policy": "expert", "objectives": {"cross_entropy": {"observation_weight": 0.1}}, "update": {"count": 2}},
-        "rl": {"credit": "gigpo", "objectives": {"clip": {}, "kl": {"coefficient": 0.1}}, "update": {"count": 3}},
+        "rl": {
+            "teachers": {"peer": {"hint": "none", "flag": True, "mixed": False, "refresh": 2}},
+            "credit": "stepopsd",
+            "objectives": {"clip": {}, "kl": {"coefficient": 0.1}},
+            "update": {"count": 3},
+        },
     },
 }
 
