@@ -122,18 +122,19 @@ def estimate(config: Config, model: nn.Module, *, ranks: int, reference: bool, c
     largest = max((sum(p.numel() for p in m.parameters()) for m in layers), default=0)
     outer = sum(p.numel() for p in model.parameters()) - inner
     budget = max(config.update.tokens_per_microbatch, 1)
-    update = {"gradients": gradients / split}
+    update: dict[str, float] = {"gradients": gradients / split}
     if ranks:
         update["gathered weights"] = (2 * largest + outer) * width  # one layer at work, the next on its way; embedding, norm and head
     kept, whole = activations(config.model, width)
     recompute = bool(config.model.options.get("gradient_checkpointing"))
-    hidden = model.config.hidden_size * width  # type: ignore[union-attr,operator]
+    shape: Any = model.config
+    hidden = shape.hidden_size * width
     update[f"activations of {budget:,} tokens"] = budget * (len(layers) * (hidden if recompute else whole) + (whole if recompute else 0) + kept)
-    vocabulary = int(model.config.vocab_size)  # type: ignore[union-attr,arg-type]
+    vocabulary = int(shape.vocab_size)
     update["logits of a chunk"] = min(budget * vocabulary, forward._MAX_LOGITS) * (
         width + 3 * 4
     )  # as they come, in float32, their softmax and its gradient
-    play = {"gathered weights": (inner + outer) * width} if ranks else {}
+    play: dict[str, float] = {"gathered weights": (inner + outer) * width} if ranks else {}
     if registry.needs_model(config.policy.name):
         places = _places(config, max(ranks, 1))
         play[f"keys and values of {places} contexts of {context:,}"] = places * context * cache_per_token(model, width)

@@ -56,11 +56,11 @@ class Sharded:
         self.ranks, self.model, self.device, self.mesh = ranks, model, ranks.device, mesh
         precision = MixedPrecisionPolicy(DTYPES[options.compute], torch.float32) if options.compute != "float32" else MixedPrecisionPolicy()
         offload = CPUOffloadPolicy() if options.offload else OffloadPolicy()
-        self.root = Root(model)
+        self.root: Any = Root(model)  # fully_shard makes it an FSDPModule too
         for module in [*layers_of(model), self.root]:
             # The outermost one too: weights that stay gathered after a pass without gradients would be old ones after the next update.
             fully_shard(module, mesh=self.mesh, reshard_after_forward=True, mp_policy=precision, offload_policy=offload)
-        self.parts = [m for m in self.root.modules() if isinstance(m, FSDPModule)]
+        self.parts: list[Any] = [m for m in self.root.modules() if isinstance(m, FSDPModule)]
         for part in self.parts:
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
