@@ -67,17 +67,6 @@ def resume(run_dir: Annotated[Path, typer.Argument(help="the folder of an interr
 
 
 @app.command()
-def export(
-    source: Annotated[Path, typer.Argument(help="a run of several devices (its newest checkpoint), or one of its checkpoints")],
-    folder: Annotated[Path | None, typer.Argument(help="where to; without it, beside the checkpoint's shards, where `eval` finds it")] = None,
-) -> None:
-    """Put the shards of a checkpoint together: one model folder in Hugging Face format."""
-    from agentgym.trainers.shard_files import export_command
-
-    print(export_command(source, folder))
-
-
-@app.command()
 def eval(
     checkpoint: Annotated[str, typer.Argument(help="a checkpoint or run folder, a model name, an endpoint (http://…), or a policy (expert, random)")],
     args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [a.b=value ...]")],
@@ -135,6 +124,17 @@ def compare(a: Path, b: Path) -> None:
     from .evaluate import compare as compare_results
 
     Console().print(compare_results(a, b))
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(help="a run of several devices (its newest checkpoint), or one of its checkpoints")],
+    folder: Annotated[Path | None, typer.Argument(help="where to; without it, beside the checkpoint's shards, where `eval` finds it")] = None,
+) -> None:
+    """Put the shards of a checkpoint together: one model folder in Hugging Face format."""
+    from agentgym.trainers.shard_files import export_command
+
+    print(export_command(source, folder))
 
 
 @app.command()
