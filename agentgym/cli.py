@@ -23,14 +23,25 @@ def _split(args: list[str]) -> tuple[list[str], list[str]]:
 
 
 @app.command()
-def run(args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [RECIPE.yaml ...] [a.b=value ...]")]) -> None:
-    """Train: a task set, optionally recipes, optionally overrides, merged left to right."""
+def run(
+    args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [RECIPE.yaml ...] [a.b=value ...]")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the plan: parts, parameters, memory, and what could not work; start nothing")
+    ] = False,
+) -> None:
+    """Train: a task set, optionally recipes, optionally overrides, merged left to right. Several processes: start it with torchrun."""
     from .config import load
 
     files, overrides = _split(args)
     if not files:
         raise ConfigError("which task set? For example: agentgym run tasks/alfworld.yaml")
     config = load(files, overrides)
+    if dry_run:
+        from agentgym.trainers.plan import plan
+
+        found = plan(config)
+        print(found.text())
+        raise typer.Exit(1 if found.refused else 0)
     if not config.run.dir:
         config.run.dir = str(_free_dir(Path("runs") / Path(files[0]).stem))
     with _interruptible():
@@ -113,6 +124,17 @@ def compare(a: Path, b: Path) -> None:
     from .evaluate import compare as compare_results
 
     Console().print(compare_results(a, b))
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(help="a run of several devices (its newest checkpoint), or one of its checkpoints")],
+    folder: Annotated[Path | None, typer.Argument(help="where to; without it, beside the checkpoint's shards, where `eval` finds it")] = None,
+) -> None:
+    """Put the shards of a checkpoint together: one model folder in Hugging Face format."""
+    from agentgym.trainers.shard_files import export_command
+
+    print(export_command(source, folder))
 
 
 @app.command()

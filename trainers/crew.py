@@ -116,8 +116,8 @@ class Crew:
         for mate, rows in zip(self._mates, shares[1:], strict=True):
             mate.send("gradient", (stage, rows, part, plan))
 
-    def finish(self) -> list[Any]:
-        """Wait for the helpers, add their gradients to this process's, and return what they measured."""
+    def finish(self, meter: Any) -> list[Any]:
+        """Wait for the helpers, add their gradients to this process's, and return what they measured; `meter`: what this one did."""
         meters = []
         for mate in self._mates:
             mate.wait("its share of a gradient")

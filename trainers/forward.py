@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .prefix import AFTER_HEAD, Tree, tree_batches
 
+Work = TypeVar("Work")
 # Above this many logits (2^26 float32 = 256 MB) the head runs in chunks that are recomputed in the backward pass, each of at most _CHUNK: 64 MB,
 # which malloc takes from the system and gives back. Blocks below 32 MB come from glibc's heap, where freed ones were not used again (measured).
 _MAX_LOGITS = 2**26
@@ -65,6 +66,11 @@ class Rows:
     def flat(self, x: Tensor) -> Tensor:
         """Return [M] the entries of x [rows, L] that are tokens."""
         return x[self.inside]
+
+    def part(self, first: int, last: int) -> Rows:
+        """Return the rows `first` to `last` − 1."""
+        before, own = (int(self.inside[a:b].sum()) for a, b in ((0, first), (first, last)))
+        return Rows(self.ids[first:last], self.inside[first:last], self.index[before : before + own])
 
     def segment(self) -> Tensor:
         """Return [M] the row of each token."""
@@ -126,7 +132,34 @@ def _buckets(lengths: list[int], budget: int) -> Iterator[slice]:
             first = i
 
 
-def live(
+def device_of(model: nn.Module) -> torch.device:
+    """Return where a model computes."""
+    spread = getattr(model, "spread", None)
+    return next(model.parameters()).device if spread is None else spread.device
+
+
+def mine(model: nn.Module, work: Iterable[Work], size: Callable[[Work], int]) -> Iterable[Work]:
+    """Return what this process has to compute: everything, or its share where the model is spread over several (see shard.py)."""
+    spread = getattr(model, "spread", None)
+    return work if spread is None else spread.mine(work, size)
+
+
+def joined(model: nn.Module, *columns: Tensor) -> tuple[Tensor, ...]:
+    """Return columns that were filled where `mine` said, complete."""
+    spread = getattr(model, "spread", None)
+    return columns if spread is None else spread.joined(*columns)
+
+
+def live(model: nn.Module, rows: MicroBatch, wanted: Tensor, **options: Any) -> dict[str, Tensor]:
+    """Return `columns_of_pass`; the weights of a model that is spread over processes are gathered on the way."""
+    spread = getattr(model, "spread", None)
+    if spread is None:
+        return columns_of_pass(model, rows, wanted, **options)
+    out: dict[str, Tensor] = spread(lambda inner: columns_of_pass(inner, rows, wanted, **options))
+    return out
+
+
+def columns_of_pass(
     model: nn.Module,
     rows: MicroBatch,
     wanted: Tensor,

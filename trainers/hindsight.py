@@ -21,7 +21,7 @@ from agentgym.renderer import Renderer
 from agentgym.types import Message, Step, Trajectory
 
 from .batch import Batch
-from .forward import MicroBatch, live, micro_batches
+from .forward import MicroBatch, device_of, joined, live, micro_batches, mine
 from .streams import Round
 
 Place = Literal["turn", "start"]
@@ -283,11 +283,12 @@ def rectangles(
 def score(model: nn.Module, contexts: Sequence[Context], batch: Batch, wanted: Tensor, round: Round) -> tuple[Tensor, Tensor]:
     """Return (log-probability [N] of the wanted tokens in their contexts, 0 elsewhere; mask [N], 1 where one was scored), on the CPU."""
     logp, mask = torch.zeros(2, batch.n_tokens)
-    device = next(model.parameters()).device
-    for rows, source, scored in rectangles(contexts, batch, wanted, round.budget, device, share=round.share):
+    work = rectangles(contexts, batch, wanted, round.budget, device_of(model), share=round.share)
+    for rows, source, scored in mine(model, work, lambda x: x[0].cells):
         found = live(model, rows, scored, temperature=round.temperature)["logp"]
         logp[source[scored].cpu()] = found[scored].cpu()
         mask[source[scored].cpu()] = 1.0
+    logp, mask = joined(model, logp, mask)
     return logp, mask
 
 

@@ -109,7 +109,9 @@ def model_folder(target: str) -> str:
         found = newest(path / "checkpoints")
         if found is None:
             raise ConfigError(f"the run {path} has no checkpoint yet")
-        return str(found / "model")
+        path = found
+    if (path / "shards").is_dir() and not (path / "model").is_dir():
+        raise ConfigError(f"{path} holds shards of several devices; put them together first: agentgym export {path}")
     if any((path / "model" / f).is_file() for f in ("config.json", "adapter_config.json")):
         return str(path / "model")
     return target

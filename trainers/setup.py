@@ -98,6 +98,16 @@ def bind_map(kind: str, parts: Mapping[str, Plugin], reserved: tuple[str, ...] =
     return {n: registry.bind(kind, p.name, {k: v for k, v in p.options.items() if k not in reserved}) for n, p in parts.items()}
 
 
+def model_of(config: Config, device: str) -> tuple[Any, Any]:
+    """Return model and tokenizer of a run, as every process of it makes them."""
+    from .model import load_model
+
+    words = corpus(config) if config.model.name == "tiny" else None
+    model, tokenizer = load_model(config.model.name, corpus=words, seed=config.run.seed, device=device, **config.model.options)
+    prepare_model(config, model, tokenizer)
+    return model, tokenizer
+
+
 def prepare_model(config: Config, model: Any, tokenizer: Any) -> None:
     """Let the critics of all stages change the model (reserve tokens of its vocabulary) before anybody copies it."""
     for c in stages_of(config).values():

@@ -17,7 +17,7 @@ from agentgym.errors import ConfigError, did_you_mean
 from agentgym.types import Trajectory
 
 from .batch import Batch
-from .forward import live, micro_batches
+from .forward import device_of, joined, live, micro_batches, mine
 
 
 @dataclass
@@ -67,13 +67,21 @@ BUILT_IN = {
 }
 
 
+def frozen(model: nn.Module) -> nn.Module:
+    """Return a model as it is now, for scoring only; weights that nobody trains are shared with it."""
+    spread = getattr(model, "spread", None)
+    if spread is not None:
+        return spread.frozen()  # type: ignore[no-any-return]
+    shared = {id(p): p for p in model.parameters() if not p.requires_grad}
+    return copy.deepcopy(model, shared).eval().requires_grad_(False)
+
+
 class Reference:
     """The model as it is now, frozen: the same weights with their adapters off when there are adapters (no memory), else a copy."""
 
     def __init__(self, model: nn.Module) -> None:
         self._off: Callable[[], AbstractContextManager[Any]] = getattr(model, "disable_adapter", contextlib.nullcontext)
-        own = hasattr(model, "disable_adapter")
-        self.model = model if own else copy.deepcopy(model).eval().requires_grad_(False)
+        self.model = model if hasattr(model, "disable_adapter") else frozen(model)
 
     def score(self, batch: Batch, *, temperature: float, budget: int, share: bool = False) -> Tensor:
         """Return [N] ref_logp."""
@@ -151,12 +159,13 @@ def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, en
 
     `budget`: padded tokens of one forward pass; `share`: compute what segments begin with in common once.
     """
-    device = next(model.parameters()).device
+    device = device_of(model)
     there = batch.to(device)
     logp, ent = torch.zeros(2, batch.n_tokens, device=device)
-    for rows in micro_batches(there, budget, share=share):
+    for rows in mine(model, micro_batches(there, budget, share=share), lambda r: r.cells):
         found = live(model, rows, there.sampled[rows.index], temperature=temperature, entropy=entropy)
         logp[rows.index] = found["logp"]
         if entropy:
             ent[rows.index] = found["entropy"]
+    logp, ent = joined(model, logp, ent)
     return logp.to(batch.token.device), ent.to(batch.token.device)

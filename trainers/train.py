@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from agentgym import registry, store
+from agentgym import registry
 from agentgym.config import Config
 from agentgym.config import stages as stages_of
 from agentgym.errors import AgentGymError, ConfigError
 from agentgym.evaluate import Report, evaluate
-from agentgym.rollout import Agent, collect
-from agentgym.types import Trajectory
+from agentgym.rollout import Agent, check_some, play_groups
+from agentgym.types import Task, Trajectory
 
 from . import setup, streams
 from .ahead import Ahead, goes_ahead
@@ -79,7 +79,7 @@ class Stage:
         self.fillers, self.critic = setup.make_fillers(c, model, session.renderer)
         self.ahead = Ahead(session.config, name, model, session.tokenizer, self.sampler.take, say=session.loggers.text) if goes_ahead(c) else None
         # Where others play meanwhile, this process learns alone: the cores are theirs.
-        self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew, stage=name)
+        self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew or session.sharded, stage=name)
         self.updater.check(self.credit, self.fillers.values())
         self.needs = self.updater.needs(self.credit, self.fillers.values())
         if getattr(self.policy, "samples_elsewhere", False):  # by another program, which may disagree: that is measured at every update
@@ -136,7 +136,11 @@ class Stage:
         r = self.c.rollout
         tasks = self.sampler.take(r.tasks)
         keyed = [(f"{self.name}-{self.s.state.update}-{draw}-{i}", t, self.seed("group", draw, i)) for i, t in enumerate(tasks)]
-        return await collect(self.gym, self.agent, keyed, self.explore, size=r.group_size, progress=self.s.progress("rollouts"))
+
+        async def work(mine: Sequence[tuple[str, Task, int]]) -> Groups:
+            return await play_groups(self.gym, self.agent, mine, self.explore, size=r.group_size, progress=self.s.progress("rollouts"))
+
+        return check_some(await self.s.ranks.deal(keyed, work))
 
     def learn_from(self, groups: Groups) -> tuple[Batch, dict[str, float]]:
         """Pack, fill the streams that somebody asks for, assign credit, and update critic and policy."""
@@ -220,20 +224,19 @@ async def held_out(s: Session, label: str, *, full: bool) -> Report:
     agent: Agent = setup.make_agent(s.config, s.policy, s.renderer, evaluating=True)
     tasks = s.panel.some(None if full else s.config.eval.tasks)
     finished: list[Trajectory] = []
-    play = s.panel.player(agent)
+    k = s.config.eval.k
+    play = await s.ranks.deal_episodes(s.panel.player(agent), [(t, i) for t in tasks for i in range(k)])
 
     async def keep(task: Any, sample: int) -> Trajectory:
         out = await play(task, sample)
         finished.append(out)
         return out
 
-    report = await evaluate(keep, tasks, k=s.config.eval.k, concurrency=len(tasks) * s.config.eval.k, progress=s.progress(f"evaluation {label}"))
+    report = await evaluate(keep, tasks, k=k, concurrency=len(tasks) * k, progress=s.progress(f"evaluation {label}"))
     if s.crew:
         s.crew.check()
     s.evaluated(label, report)
-    path: Path = s.dir / "eval" / f"{label}.jsonl.gz"
-    path.unlink(missing_ok=True)
-    store.write(path, sorted(finished, key=lambda t: t.task.id))
+    s.keep("eval", label, sorted(finished, key=lambda t: t.task.id))
     return report
 
 

@@ -20,11 +20,13 @@ from . import streams
 from .batch import TOKEN, Batch
 from .call import FOR_CREDIT, LIVE, PACKED, call, check, columns, name_of, takes_state
 from .call import needs as columns_needed
-from .forward import MicroBatch, live, micro_batches
+from .forward import MicroBatch, device_of, live, micro_batches
+from .ops import full
 from .prefix import shares
 
 if TYPE_CHECKING:
     from .crew import Crew
+    from .shard import Sharded
     from .streams import Filler
 
 Objective = tuple[str, Callable[..., Any], float]  # name, function, coefficient
@@ -99,7 +101,7 @@ class Updater:
     temperature: float = 1.0
     updates: int = 0
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
-    crew: Crew | None = None
+    crew: Crew | Sharded | None = None
     stage: str = ""
 
     def __post_init__(self) -> None:
@@ -107,10 +109,10 @@ class Updater:
             group.setdefault("initial_lr", group["lr"])
         self._fns = [f for _, f, _ in self.objectives]
         self._live = [set(LIVE) & columns_needed([fn]) for fn in self._fns]
-        self._device = next(self.model.parameters()).device
+        self._device = device_of(self.model)
 
     @classmethod
-    def from_config(cls, config: Config, model: nn.Module, *, crew: Crew | None = None, stage: str = "") -> Updater:
+    def from_config(cls, config: Config, model: nn.Module, *, crew: Crew | Sharded | None = None, stage: str = "") -> Updater:
         """Bind the parts that a stage's configuration names. Raises ConfigError when there is no objective."""
         if not config.objectives:
             known = ", ".join(sorted(registry.names("objective")))
@@ -223,7 +225,7 @@ class Updater:
         shares = self.crew.share(work)
         self.crew.start(self.stage, shares, part, plan)
         meter = self.backward(part, shares[0], plan)
-        for theirs in self.crew.finish():
+        for theirs in self.crew.finish(meter):
             meter.add(theirs)
         return meter
 
@@ -241,7 +243,7 @@ class Updater:
         have = columns(part)
         token_level = {*TOKEN, *part.streams}
         view = {n: have[n][i] if n in token_level else have[n] for n in have} | {"segment": rows.segment()} | found
-        total = found["logp"].new_zeros(())
+        total = found["logp"][:0].sum()  # 0, with a graph: a sharded model needs every backward pass of every process
         for (name, fn, coefficient), (base, c) in zip(self.objectives, plan, strict=True):
             state = {"state": self.state.setdefault(name, {})} if takes_state(fn) else {}
             loss, extra = _loss_and_extra(call(fn, view, **state))
@@ -280,7 +282,7 @@ class Updater:
     def _apply(self) -> dict[str, float]:
         """Clip, check and apply the gradient; one that is not finite is dropped and counted."""
         found = [p for g in self.optimizer.param_groups for p in g["params"] if p.grad is not None]
-        norm = float(nn.utils.get_total_norm([p.grad for p in found])) if found else 0.0
+        norm = float(full(nn.utils.get_total_norm([p.grad for p in found]))) if found else 0.0
         finite = math.isfinite(norm)
         factor = self.schedule(self.updates)
         if finite:

@@ -168,7 +168,7 @@ def test_a_helpers_own_failure_comes_with_its_traceback(crewed: tuple[Config, An
     batch = batch_of(config, model, tokenizer)
     crew.start("no such stage", [[], []], batch, [])
     with pytest.raises(PolicyError, match=r"(?s)helper process agentgym-helper-1 failed:.*KeyError: 'no such stage'"):
-        crew.finish()
+        crew.finish(None)
     pids = [m.process.pid for m in crew._mates]
     crew.close()
     assert not any(running(p) for p in pids if p)
