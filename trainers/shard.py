@@ -75,19 +75,21 @@ class Sharded:
 
     def idle(self) -> None:
         """Go through a pass, and its backward pass, without a token."""
-        ids = torch.zeros(1, 1, dtype=torch.int64, device=self.device)
-        nothing = Rows(ids, torch.zeros_like(ids, dtype=torch.bool), ids.new_zeros(0))
-        logp = live(self.model, nothing, torch.zeros(0, dtype=torch.bool, device=self.device))["logp"]
+        logp = _nothing(self.model, self.device)
         if logp.requires_grad:
             logp.sum().backward()
 
     def mine(self, work: Iterable[Work], size: Callable[[Work], int]) -> Iterator[Work]:
         """Yield this process's share of the work, then keep the others company."""
+        return self.shared(work, size, self.idle)
+
+    def shared(self, work: Iterable[Work], size: Callable[[Work], int], idle: Callable[[], None]) -> Iterator[Work]:
+        """Yield this process's share of the work, then call `idle` as often as others have more of it."""
         shares = deal(list(work), self.ranks.n, size)
         own = shares[self.ranks.rank]
         yield from own
         for _ in range(len(shares[0]) - len(own)):
-            self.idle()
+            idle()
 
     def joined(self, *columns: Tensor) -> tuple[Tensor, ...]:
         """Return columns that every process has filled where it worked, and left 0 elsewhere."""
@@ -148,8 +150,17 @@ class Frozen:
     def __init__(self, sharded: Sharded) -> None:
         self._sharded, self.device, self.config = sharded, sharded.device, getattr(sharded.model, "config", None)
         self._weights = {n: p.detach().clone() for n, p in sharded.model.named_parameters() if p.requires_grad}
-        self.mine, self.joined = sharded.mine, sharded.joined
+        self.joined = sharded.joined
         self.spread = self
+
+    def mine(self, work: Iterable[Work], size: Callable[[Work], int]) -> Iterator[Work]:
+        """Yield this process's share of the work, then keep the others company: with the kept weights here too, for a pass gathers those of all."""
+        return self._sharded.shared(work, size, self.idle)
+
+    @torch.no_grad()
+    def idle(self) -> None:
+        """Go through a pass without a token."""
+        _nothing(self, self.device)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the kept weights by name."""
@@ -171,6 +182,13 @@ class Frozen:
             before = a.clone()
             a.copy_(b)
             b.copy_(before)
+
+
+def _nothing(model: Any, device: torch.device) -> Tensor:
+    """Return the log-probabilities [0] of no tokens, after a pass over a sharded or frozen model."""
+    ids = torch.zeros(1, 1, dtype=torch.int64, device=device)
+    nothing = Rows(ids, torch.zeros_like(ids, dtype=torch.bool), ids.new_zeros(0))
+    return live(model, nothing, torch.zeros(0, dtype=torch.bool, device=device))["logp"]
 
 
 def local(x: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ CASES: dict[str, tuple[dict[str, Any], set[int]]] = {
     "lora": ({"model": {"lora": {"r": 4, "alpha": 8.0}}}, {2}),
     "lora_bfloat16": ({"model": {"lora": {"r": 4, "alpha": 8.0}, "dtype": "bfloat16"}, "shard": {"compute": "bfloat16"}}, {2}),
     "groups": ({"shard": {"group": 2}}, {4}),
+    "shared": ({"update": {"shared_prefix": "always", "tokens_per_microbatch": 200}}, {2}),
 }
 
 
@@ -55,8 +56,11 @@ def configured(case: str) -> Config:
     return build(layer)
 
 
-def batch() -> Batch:
-    """Return 11 random episodes of different lengths, with advantages and log-probabilities that some clipping happens to."""
+def batch(common: int = 0) -> Batch:
+    """Return 11 random episodes of different lengths, with advantages and log-probabilities that some clipping happens to.
+
+    common  tokens with which all episodes of a group begin
+    """
     rng = np.random.default_rng(0)
     played = []
     for i in range(11):
@@ -64,7 +68,8 @@ def batch() -> Batch:
         for j in range(int(rng.integers(1, 6))):
             ids = rng.integers(0, 280, int(rng.integers(1, 6))).tolist()
             done = Completion("x", ids, (-rng.random(len(ids)) - 5.2).tolist(), version=0)
-            steps.append(Step(rng.integers(0, 280, int(rng.integers(2, 9))).tolist(), bool(j and rng.random() < 0.2), done, "x", True, "o", 0.0, "s"))
+            prompt = ([i // 4 + 1] * common if j == 0 else []) + rng.integers(0, 280, int(rng.integers(2, 9))).tolist()
+            steps.append(Step(prompt, bool(j and rng.random() < 0.2), done, "x", True, "o", 0.0, "s"))
         played.append(Trajectory(Task(f"g{i // 4}", "toy", "train"), f"g{i // 4}", steps, status=Status.TERMINATED))
     out = pack(played, discount=0.95)
     out.set_advantage(torch.from_numpy(rng.normal(size=out.n_steps)).float())
@@ -73,18 +78,18 @@ def batch() -> Batch:
 
 def learn(case: str, ranks: Alone) -> dict[str, Any]:
     """Take three optimiser steps and return the first gradient, weights, reference, and metrics; a plain model where `ranks` is alone."""
-    c = configured(case)
+    c, share = configured(case), case == "shared"
     if isinstance(ranks, Ranks):
         model, _, spread = shard.load(c, ranks)
     else:
         (model, _), spread = model_of(c, DEVICE), None
-    reference, stale, data = Reference(model), Stale(model, 100), batch()
+    reference, stale, data = Reference(model), Stale(model, 100), batch(80 if share else 0)
     updater = Updater.from_config(c, model, crew=spread, stage="rl")
     grads: dict[str, torch.Tensor] = {}
-    out: dict[str, Any] = {"metrics": [], "tokens": [], "before": score(model, data, temperature=1.0, budget=60)[0]}
+    out: dict[str, Any] = {"metrics": [], "tokens": [], "before": score(model, data, temperature=1.0, budget=60, share=share)[0]}
     stale.at(0)
     for step in range(3):
-        data.streams["ref_logp"] = reference.score(data, temperature=1.0, budget=60)
+        data.streams["ref_logp"] = reference.score(data, temperature=1.0, budget=60, share=share)
         updater._apply = _keeping(updater, grads if step == 0 else {})  # type: ignore[method-assign]
         found = updater.step(data)
         out["metrics"].append({k: v for k, v in found.items() if k not in ("seconds", "padding")})

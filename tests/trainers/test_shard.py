@@ -108,7 +108,7 @@ def test_the_gradient_does_not_depend_on_the_number_of_processes(case: str, n: i
         torch.testing.assert_close(got["grads"][name].float(), g.float(), msg=lambda m, name=name: f"{name}: {m}", **close)
     assert sum(float(g.abs().sum()) for g in want["grads"].values()) > 0.1
     for column in ("before", "ref_logp", "stale"):
-        torch.testing.assert_close(got[column], want[column], **close)
+        torch.testing.assert_close(got[column], want[column], msg=lambda m, column=column: f"{column}: {m}", **close)
     torch.testing.assert_close(got["stale"], got["before"], atol=1e-6, rtol=0)  # the copy is of the weights before the steps
     torch.testing.assert_close(got["ref_logp"], got["before"], atol=1e-6, rtol=0)
     if case == "muon":  # its iteration is in bfloat16: a gradient's last bit may move a weight by one step of that
@@ -118,6 +118,7 @@ def test_the_gradient_does_not_depend_on_the_number_of_processes(case: str, n: i
             torch.testing.assert_close(got["weights"][name], w, msg=lambda m, name=name: f"{name}: {m}", **close)
         for a, b in zip(want["metrics"], got["metrics"], strict=True):
             assert a == pytest.approx(b, abs=1e-3 if case == "muon" else 2e-5)
+    assert (got["metrics"][0]["shared"] > 0.2) == (case == "shared")
     assert want["metrics"][0]["grad_norm"] > (0.5 if "lora" not in case else 0)  # so that clipping happens
     assert got["dtypes"] == {torch.float32}
 
