@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from agentgym.errors import DataError, did_you_mean
+from agentgym.rows import parsed, rows, short
 
 from . import diffs
 from .packages import is_test
-from .rows import parsed, rows, short
 from .task import Base, Ids, Source, SweTask
 from .taskset import SPLITS, is_built, shipped
 from .taskset import tasks as built

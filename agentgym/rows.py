@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agentgym.errors import DataError, did_you_mean
+from .errors import DataError, did_you_mean
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
 
 Row = tuple[str, Any, str]  # where it stands: file and number from 1; what stands there, or a DataError; the split that the place says, or ""
 
 
-def rows(name: str | Path, split: str | None = None) -> Iterator[Row]:
+def rows(name: str | Path, split: str | None = None, *, what: str = "rows", key: str = "", also: str = "") -> Iterator[Row]:
     """Yield the rows of a file in one of SUFFIXES, or of `hub:owner/name[:config]` through `datasets` (all splits where none is named).
 
+    what  the rows in words; `also`: other names than those of files that are allowed; both for messages
+    key   under which a .json file may hold the list
     Raises DataError for a file that is not there or cannot be read: file, row, what is allowed.
     """
     if str(name).startswith("hub:"):
@@ -28,11 +30,12 @@ def rows(name: str | Path, split: str | None = None) -> Iterator[Row]:
     suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.name.endswith(s)), None)
     if suffix is None:
         raise DataError(
-            f"cannot tell the format of {path}; known endings: {', '.join(SUFFIXES)}; or hub:owner/name.{did_you_mean(path.suffix, SUFFIXES)}"
+            f"cannot tell the format of {path} by its name; known endings: {', '.join(SUFFIXES)}; or hub:owner/name{also}."
+            f"{did_you_mean(path.suffix, SUFFIXES)}"
         )
     if not path.is_file():
-        raise DataError(f"there is no file {path}; expected rows in one of the formats {', '.join(SUFFIXES)}")
-    found = _parquet(path) if suffix == ".parquet" else _lines(path) if suffix.startswith(".jsonl") else _list(path)
+        raise DataError(f"there is no file {path}; expected {what} in one of the formats {', '.join(SUFFIXES)}")
+    found = _parquet(path) if suffix == ".parquet" else _lines(path) if suffix.startswith(".jsonl") else _list(path, key)
     yield from ((f"{path}, row {number}", row, "") for number, row in found)
 
 
@@ -40,7 +43,7 @@ def _text(path: Path) -> str:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         return data.decode("utf-8-sig")
-    except (OSError, EOFError, ValueError) as e:
+    except (OSError, EOFError, ValueError) as e:  # a cut-off archive, no access, bytes that are no text
         raise DataError(f"cannot read {path}: {e}; expected UTF-8 text{' in a gzip archive' if path.suffix == '.gz' else ''}") from e
 
 
@@ -53,10 +56,11 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
                 yield number, e
 
 
-def _list(path: Path) -> Iterator[tuple[int, Any]]:
+def _list(path: Path, key: str) -> Iterator[tuple[int, Any]]:
     data = parsed(_text(path), str(path), "a list of JSON objects (one a line: name the file .jsonl)")
+    data = data.get(key, data) if isinstance(data, dict) else data
     if not isinstance(data, list):
-        raise DataError(f"{path} holds {short(data)}; expected a list of JSON objects")
+        raise DataError(f"{path} holds {short(data)}; expected a list of JSON objects{f', or such a list under the key {key!r}' if key else ''}")
     yield from enumerate(data, start=1)
 
 
