@@ -170,10 +170,9 @@ def pip_settings() -> tuple[list[str], str | None]:
     asked = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
     said: dict[str, str] = {}
     if asked.returncode == 0:
-        for key, value in re.findall(r"^(\S+?)\s*=\s*'(.*)'$", asked.stdout, re.MULTILINE):
-            section, _, name = key.rpartition(".")
-            if section in ("global", "download", "install", ":env:"):
-                said[name] = value  # pip lists files before the environment, which wins
+        listed = [(*key.rpartition("."), value) for key, value in re.findall(r"^(\S+?)\s*=\s*'(.*)'$", asked.stdout, re.MULTILINE)]
+        for section in ("global", "download", "install", ":env:"):  # the environment wins
+            said |= {name: value for where, _, name, value in listed if where == section}
     else:
         said = {k.removeprefix("PIP_").lower().replace("_", "-"): v for k, v in os.environ.items() if k.startswith("PIP_")}
     indexes = [said["index-url"] if "index-url" in said else _default_index(), *re.split(r"\s+|\\n", said.get("extra-index-url", ""))]
