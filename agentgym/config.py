@@ -136,13 +136,14 @@ class Config:
     eval: Eval = field(default_factory=Eval)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     run: Run = field(default_factory=Run)
+    cluster: Plugin = _plugin("local")  # where engines and environments live; it changes no number but by rounding
     loggers: dict[str, Plugin] = field(default_factory=lambda: {"console": Plugin("console"), "jsonl": Plugin("jsonl")})
     recipe: str | None = None
     stages: dict[str, Any] = field(default_factory=dict)
 
 
 ALL = "*"  # in a plural section: null here drops what earlier layers put there
-OF_THE_RUN = {"env", "splits", "model", "run", "recipe", "stages", "checkpoint", "loggers"}
+OF_THE_RUN = {"env", "splits", "model", "run", "recipe", "stages", "checkpoint", "loggers", "cluster"}
 STAGE_KEYS = frozenset(f.name for f in dataclasses.fields(Config)) - OF_THE_RUN
 
 # The least value that makes sense, where not every number does.
@@ -357,7 +358,7 @@ def to_layer(config: Config) -> dict[str, Any]:
 def fingerprint(config: Config) -> str:
     """Return a hash of all that decides a run's numbers (not of where it is written or how it is logged)."""
     raw = to_layer(config)
-    for key in ("loggers", "checkpoint"):
+    for key in ("loggers", "checkpoint", "cluster"):
         raw.pop(key)
     raw["run"] = {k: raw["run"][k] for k in ("seed", "device", "workers", "threads")}
     return hashlib.sha256(json.dumps(raw, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -25,7 +25,7 @@ from typing import Any
 from .errors import ConfigError, RegistryError, did_you_mean
 
 KINDS = (
-    "env context action format policy explore reward sampler teacher critic credit weight objective reduce gradient optimizer merge logger"
+    "env context action format policy explore reward sampler teacher critic credit weight objective reduce gradient optimizer merge logger cluster"
 ).split()
 
 # Keyword parameters that the loop itself hands over: no options.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from agentgym.rollout import Gym
 from agentgym.types import Task, Trajectory
 
 from . import setup
-from .ahead import goes_ahead
+from .ahead import Ahead, goes_ahead
 from .batch import Batch
 from .checkpoint import Checkpoints, newest, write_json
+from .cluster._fleet import Fleet
+from .cluster._open import ahead_of, open_fleet
 from .crew import Crew, CrewGym
 from .manifest import manifest
 from .model import end_ids, load_model, load_weights, save_model
@@ -63,6 +65,7 @@ class Session:
     loggers: Loggers
     checkpoints: Checkpoints
     crew: Crew | None = None
+    fleet: Fleet | None = None
     state: State = field(default_factory=State)
     reference: Reference | None = None
     saved: dict[str, Any] | None = None  # state of the parts of the stage under way, from the checkpoint
@@ -107,8 +110,9 @@ class Session:
         loggers = Loggers({n: registry.bind("logger", p.name, p.options)(folder) for n, p in config.loggers.items()})
         splits = {config.splits.train: setup.split_hash(train_tasks), config.splits.eval: setup.split_hash(held_out)}
         write_json(folder / "manifest.json", manifest(config, splits))
-        panel = setup.Panel(held_out, make_gym(crew, config, config.splits.eval, "eval"), config.run.seed)
-        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, panel, loggers, checkpoints, crew)
+        fleet = open_fleet(config, model, tokenizer, say=loggers.text)
+        panel = setup.Panel(held_out, make_gym(fleet or crew, config, config.splits.eval, "eval"), config.run.seed)
+        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, panel, loggers, checkpoints, crew, fleet)
         if resume:
             self._restore()
         self._greet()
@@ -123,13 +127,24 @@ class Session:
 
     def gym(self, config: Config, split: str, agent: str) -> Gym:
         """Return a gym for one stage of the run."""
-        return make_gym(self.crew, config, split, agent)
+        return make_gym(self.fleet or self.crew, config, split, agent)
 
     def load(self, version: int) -> None:
         """Tell whoever samples that the weights changed."""
         self.policy.load(None, version)
-        if self.crew:
-            self.crew.load(version)
+        for others in (self.crew, self.fleet):
+            if others:
+                others.load(version)
+
+    def ahead(self, stage: str, take: Callable[[int], Sequence[Task]]) -> Ahead:
+        """Return a stage's asynchronous rollouts."""
+        return ahead_of(self.fleet, self.config, stage, self.model, self.tokenizer, take, say=self.loggers.text)
+
+    def check(self) -> None:
+        """Raise PolicyError if a process that plays for this one failed: whoever counts broken episodes must not count these."""
+        for others in (self.crew, self.fleet):
+            if others:
+                others.check()
 
     # -- progress -----------------------------------------------------------------------------------------------------------------
 
@@ -239,15 +254,18 @@ class Session:
         """Free what the run holds; safe after any failure."""
         self.panel.gym.close()
         await self.policy.close()
-        if self.crew:
-            self.crew.close()
+        for others in (self.crew, self.fleet):
+            if others:
+                others.close()
         self.loggers.close()
         self.checkpoints.close()
 
 
-def make_gym(crew: Crew | None, config: Config, split: str, agent: str) -> Gym:
-    """Return a gym over `split`; with a crew, its episodes are dealt to all processes, which know the player as `agent`."""
+def make_gym(others: Crew | Fleet | None, config: Config, split: str, agent: str) -> Gym:
+    """Return a gym over `split`; with a crew or fleet, its episodes are dealt to all processes, which know the player as `agent`."""
+    if isinstance(others, Fleet):
+        return others.gym(config, split, agent)
     make, places, timeout = setup.make_env(config, split), config.rollout.concurrency, config.rollout.step_timeout
-    if crew is None:
+    if others is None:
         return Gym(make, concurrency=places, timeout=timeout)
-    return CrewGym(crew, agent, make, concurrency=places, timeout=timeout)
+    return CrewGym(others, agent, make, concurrency=places, timeout=timeout)
