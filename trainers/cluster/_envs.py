@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
+import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -41,12 +41,11 @@ class EnvWorker:
         self._envs: dict[str, tuple[str, Any]] = {}  # key → (owner, environment)
         self._experts: dict[str, Any] = {}  # key of its environment → the expert of the episode there
         self._running: dict[str, asyncio.Future[Any]] = {}
-        self._keys = itertools.count()
 
     async def make(self, owner: str, split: str) -> str:
         """Make an environment and return its key."""
-        env = await self._work(f"new-{next(self._keys)}", setup.make_env(self._config, split))
-        key = str(next(self._keys))
+        key = secrets.token_hex(8)  # also new after a restart: nobody may act in an environment that is not theirs
+        env = await self._work(key, setup.make_env(self._config, split))
         self._envs[key] = owner, env
         return key
 

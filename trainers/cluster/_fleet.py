@@ -39,6 +39,7 @@ from ._weights import dismantle, pack
 
 _IN_A_ROW = 3  # engines lost in one place, with nothing finished in between, that a run survives
 _DEATHS = 2  # losses that an episode may see before it counts as broken: it may be what kills
+_STARTING = 900.0  # seconds in which an engine has to say something for the first time: it reads its model
 _LOOK = 5.0  # seconds between two looks at who has said nothing
 
 # What a stage that plays ahead hears: number of the engine, "group" | "stale" | "lost", what about it.
@@ -79,7 +80,7 @@ class Link:
     def __init__(self, place: Place, index: int, owner: str, deaths: int, events: queue.SimpleQueue[Any]) -> None:
         self.place, self.index, self.owner, self.deaths = place, index, owner, deaths
         self.jobs: dict[int, Job] = {}
-        self.silent = 0.0
+        self.spoke, self.silent = False, 0.0
         self._events = events
 
     def send(self, method: str, *args: Any) -> None:
@@ -263,7 +264,7 @@ class Fleet:
 
     def _handle(self, link: Link, kind: str, payload: Any) -> None:
         if kind == "news":
-            link.silent = 0.0
+            link.spoke, link.silent = True, 0.0
             link.listen()
             again, found = payload
             self._counts["episodes_again"] += again
@@ -321,9 +322,9 @@ class Fleet:
         for link in self.links:
             # Counted in looks, not by the clock: a machine that slept must not end its engines.
             link.silent += _LOOK
-            if link.silent >= self._patience:
+            if link.silent >= (self._patience if link.spoke else max(_STARTING, self._patience)):
+                link.place.kill(f"gave no sign of life for {link.silent:g} s")
                 link.silent = 0.0
-                link.place.kill(f"gave no sign of life for {self._patience:g} s")
 
     def _fail(self, error: PolicyError) -> None:
         self._failure = self._failure or error

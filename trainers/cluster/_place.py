@@ -125,10 +125,16 @@ class Host:
     """A role inside its process: its methods by name; coroutines on the event loop, plain ones in threads of their own."""
 
     def __init__(self, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.role = make(*args)
+        self._failure: tuple[str, Any, str] | None = None
+        try:
+            self.role = make(*args)
+        except Exception as e:  # whoever calls shall hear why, instead of finding nobody
+            self._failure = "error", _fit_to_travel(e), traceback.format_exc()
 
     async def call(self, method: str, args: tuple[Any, ...]) -> tuple[str, Any, str]:
         """Return ("ok", result, "") or ("error", exception, traceback): an exception is an answer like any other."""
+        if self._failure:
+            return self._failure
         try:
             fn = getattr(self.role, method)
             value = await fn(*args) if inspect.iscoroutinefunction(fn) else await in_thread(lambda: fn(*args))

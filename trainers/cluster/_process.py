@@ -28,6 +28,7 @@ from ._wire import Wire
 
 _CLOSING = 15.0  # seconds in which a role may close what it holds
 _GRACE = 10.0  # the same, when the run was killed
+_UNHEARD = 3  # processes in a row that end before they answer anything: then another one would too
 _LOOK = 0.1  # seconds between two looks at whether a child lives
 
 
@@ -75,17 +76,20 @@ class ChildPlace:
 
     def _start(self) -> None:
         self._process = self._context.Process(target=_child, args=self._args, name=f"agentgym-{self.name}", daemon=True)
+        self._wire.spoke = False
         self._process.start()
 
     def _watch(self) -> None:
         """Look after the process: nobody else asks the system for its end, since only one who asks gets an answer."""
+        unheard = 0
         while True:
             while (code := self._process.exitcode) is None:
                 time.sleep(_LOOK)
             hint = "; -9 is often the system being out of memory" if code == -9 and not self._reason else ""
             reason = f"{self._reason} and was ended" if self._reason else f"died (exit code {code}{hint})"
             self._reason = ""
-            if not self._restart:
+            unheard = 0 if self._wire.spoke else unheard + 1
+            if not self._restart or unheard == _UNHEARD:
                 self.ended = True
                 self._wire.close(f"{self.name} {reason}")
                 return

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import secrets
 from collections.abc import Callable
 from typing import Any
-
-import torch
-import torch.multiprocessing as mp
 
 from agentgym.errors import ConfigError
 
@@ -35,16 +33,16 @@ class local:
 
     def connect(self) -> None:
         """Get ready to start children."""
-        self._context, self._key = mp.get_context("spawn"), secrets.token_bytes(16)
+        self._context, self._key = multiprocessing.get_context("spawn"), secrets.token_bytes(16)
 
     def open(self, name: str) -> None:
         """Check that there are as many GPUs as the engines ask for."""
         self.connect()
-        devices(self.engines, torch.cuda.device_count())
+        devices(self.engines, _gpus())
 
     def place(self, name: str, kind: str, index: int, make: Callable[..., Any], *args: Any, restart: bool) -> ChildPlace:
         """Start a child process."""
-        env = {"CUDA_VISIBLE_DEVICES": devices(self.engines, torch.cuda.device_count())[index]} if kind == "engine" else {}
+        env = {"CUDA_VISIBLE_DEVICES": devices(self.engines, _gpus())[index]} if kind == "engine" else {}
         child = ChildPlace(self._context, self._key, name, env, make, args, restart=restart)
         self._children = [c for c in self._children if not c.ended] + [child]
         return child
@@ -67,6 +65,12 @@ class local:
         self._children = []
         for handle in list(self._stored):
             self.free(handle)
+
+
+def _gpus() -> int:
+    import torch  # environment workers do without
+
+    return torch.cuda.device_count()
 
 
 def devices(engines: Engines, there: int) -> list[str]:

@@ -199,10 +199,10 @@ class ActorPlace:
     def _error(self, error: BaseException) -> AgentGymError:
         from ray import exceptions
 
-        if isinstance(error, exceptions.RayTaskError | exceptions.RayActorError | exceptions.RaySystemError | exceptions.ObjectLostError):
-            first = getattr(error, "cause", None)
-            if isinstance(error, exceptions.RayTaskError) and not isinstance(first, exceptions.RayError):
-                return PolicyError(f"{self.name}: {error}")
+        if isinstance(error, exceptions.RayTaskError) and not isinstance(getattr(error, "cause", None), exceptions.RayError):
+            return PolicyError(f"{self.name}: {error}")
+        if "creation task" in str(error):  # of Ray's own making: the package is not there, for instance
+            return PolicyError(f"{self.name} could not begin; is agentgym installed on every machine? {error}")
         return LostError(f"{self.name} {self._reason and f'{self._reason} and was ended' or f'was lost ({_first(error)})'}")
 
 
