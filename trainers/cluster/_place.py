@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import pickle
+import socket
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -72,7 +74,7 @@ class Place(Protocol):
     def call(self, method: str, *args: Any) -> Future[Any]:
         """Call a method of the role, without waiting. What `put` returned may be an argument by itself, and arrives as the value.
 
-        The future raises what the method raised, or LostError when the process is gone.
+        Every role has the method "where": (machine, process id). The future raises what the method raised, or LostError when the process is gone.
         """
         ...
 
@@ -133,6 +135,8 @@ class Host:
 
     async def call(self, method: str, args: tuple[Any, ...]) -> tuple[str, Any, str]:
         """Return ("ok", result, "") or ("error", exception, traceback): an exception is an answer like any other."""
+        if method == "where":
+            return "ok", (socket.gethostname(), os.getpid()), ""
         if self._failure:
             return self._failure
         try:

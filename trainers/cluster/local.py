@@ -33,7 +33,9 @@ class local:
 
     def connect(self) -> None:
         """Get ready to start children."""
-        self._context, self._key = multiprocessing.get_context("spawn"), secrets.token_bytes(16)
+        # One process reads the libraries, which takes seconds, and the children are copies of it: a lost one is replaced at once.
+        self._context, self._key = multiprocessing.get_context("forkserver"), secrets.token_bytes(16)
+        self._context.set_forkserver_preload(["agentgym.trainers.cluster._engine"])
 
     def open(self, name: str) -> None:
         """Check that there are as many GPUs as the engines ask for."""
