@@ -52,7 +52,10 @@ class World:
         self.fleet: Fleet = fleet
 
     def pids(self) -> list[int]:
+        end = time.monotonic() + 60
         while True:
+            assert time.monotonic() < end, self.said
+            self.fleet.check()
             try:
                 return [link.place.call("where").result(120)[1] for link in list(self.fleet.links)]
             except LostError:  # one that is about to be replaced
