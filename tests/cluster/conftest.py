@@ -14,16 +14,19 @@ from agentgym import registry
 from agentgym.trainers.cluster._place import Backend
 
 # Its actions: pid (say who you are), die, hang, wait SECONDS, raise; anything else plays the toy environment.
+# As soon as the file `hour` exists, a step takes one.
 OBEDIENT = """
 import os, time
 from agentgym.envs.toy import toy
 
 class obedient(toy):
-    def __init__(self, *, size: int = 3, max_steps: int = 6, split: str = "train", log: str = "") -> None:
+    def __init__(self, *, size: int = 3, max_steps: int = 6, split: str = "train", log: str = "", hour: str = "") -> None:
         super().__init__(size=size, max_steps=max_steps, split=split)
-        self.log = log
+        self.log, self.hour = log, hour
 
     def step(self, action):
+        if self.hour and os.path.exists(self.hour):
+            time.sleep(3600)
         if action == "die":
             os._exit(3)
         if action == "raise":
@@ -94,11 +97,11 @@ def until(happens: Callable[[], Any], seconds: float = 60.0) -> Any:
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def alive() -> Callable[[int], bool]:
     return running
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def wait_until() -> Callable[..., Any]:
     return until

@@ -33,8 +33,9 @@ def steps(draw: Any) -> Step:
 @st.composite
 def trajectories(draw: Any) -> Trajectory:
     task = draw(st.sampled_from([TASK, Task("another", "toy", "train")]))
-    return Trajectory(task, draw(text), draw(st.lists(steps(), max_size=3)), {"env": draw(real)}, draw(real), draw(st.booleans()),
-                      draw(st.sampled_from(list(Status))), draw(st.none() | text), draw(text), draw(st.sampled_from([{}, {"task_type": "x"}])))  # fmt: skip
+    status, error = draw(st.sampled_from(list(Status))), draw(st.none() | text)
+    played, info = draw(st.lists(steps(), max_size=3)), draw(st.sampled_from([{}, {"task_type": "x"}]))
+    return Trajectory(task, draw(text), played, {"env": draw(real)}, draw(real), draw(st.booleans()), status, error, draw(text), info)
 
 
 @settings(max_examples=60, deadline=None)

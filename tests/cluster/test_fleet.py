@@ -97,7 +97,7 @@ def same(a: list[list[Trajectory]], b: list[list[Trajectory]]) -> None:
 
 
 @pytest.fixture(scope="module", params=["local", pytest.param("ray", marks=pytest.mark.ray)])
-def shared(request: pytest.FixtureRequest, obedient: str) -> Iterator[World]:
+def shared(request: pytest.FixtureRequest, obedient: str, alive: Callable[[int], bool], wait_until: Callable[..., Any]) -> Iterator[World]:
     if request.param == "ray":
         request.getfixturevalue("local_ray")
     cluster = {"name": request.param, "engines": {"number": 2, "cpus": 0.5}, "envs": {"number": 1, "cpus": 0.5, "concurrency": 8}}
@@ -106,10 +106,7 @@ def shared(request: pytest.FixtureRequest, obedient: str) -> Iterator[World]:
     pids = [*world.pids(), *(w.call("where").result(60)[1] for w in world.fleet._workers)]
     world.fleet.close()
     world.fleet.close()
-    end = time.monotonic() + 15
-    while any(os.path.exists(f"/proc/{p}") and "Z" not in open(f"/proc/{p}/stat").read().rsplit(")", 1)[1][:3] for p in pids):
-        assert time.monotonic() < end, "a process is left"
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(alive, pids)), 15)
 
 
 @pytest.fixture
@@ -266,7 +263,9 @@ def test_one_that_keeps_dying_ends_the_run_with_a_word(obedient: str, monkeypatc
     world = World(configure(obedient, {"name": "local", "engines": {"number": 1}}))
     try:
         os.kill(world.fleet.links[0].place.pid, signal.SIGKILL)  # type: ignore[attr-defined]
-        with pytest.raises(PolicyError, match=r"engine-0 died \(exit code -9; -9 is often.*, 1 times in a row\. Go on with `agentgym resume RUN_DIR`"):
+        with pytest.raises(
+            PolicyError, match=r"engine-0 died \(exit code -9; -9 is often.*, 1 times in a row\. Go on with `agentgym resume RUN_DIR`"
+        ):
             world.there(1)
         with pytest.raises(PolicyError, match="engine-0 died"):
             world.fleet.check()

@@ -99,5 +99,3 @@ class FleetAhead(Ahead):
     def _look(self) -> None:
         """See whether the engines can go on; who has said nothing is the fleet's affair."""
         self._fleet.check()
-
-

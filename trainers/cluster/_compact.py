@@ -95,9 +95,7 @@ class _Reader:
         written = None if tokens == _NONE else _take(self._tokens, tokens - 1)
         scores = None if logprobs == _NONE else _take(self._logprobs, logprobs - 1)
         version = _take(self._versions, versions)
-        done = Completion(
-            self._texts[text], written, scores, "stop" if flags & _STOPPED else "length", version if flags & _PER_TOKEN else version[0]
-        )
+        done = Completion(self._texts[text], written, scores, "stop" if flags & _STOPPED else "length", version if flags & _PER_TOKEN else version[0])
         reward, penalty = _take(self._rewards, 2)
         x, kept = self._texts, dict(self._infos[info - 1]) if info else {}
         return Step(read, bool(flags & _NEW_SEGMENT), done, x[action], bool(flags & _VALID), x[observation], reward, x[state], penalty, kept)

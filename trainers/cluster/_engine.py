@@ -41,9 +41,7 @@ class Engine:
     engines  how many there are: they share the places for environments
     """
 
-    def __init__(
-        self, config: Config, local: bytes, slots: Sequence[Place], owner: str, *, engines: int, threads: int, device: str
-    ) -> None:
+    def __init__(self, config: Config, local: bytes, slots: Sequence[Place], owner: str, *, engines: int, threads: int, device: str) -> None:
         registry.add_pickled(local)
         self._config, self._device, self._threads = config, device, threads
         self._slots, self._owner, self._engines = slots, owner, engines

@@ -49,7 +49,9 @@ def open_fleet(config: Config, model: nn.Module, tokenizer: Any, *, say: Callabl
         raise
 
 
-def ahead_of(fleet: Fleet | None, config: Config, stage: str, model: Any, tokenizer: Any, take: Callable[[int], Sequence[Task]], *, say: Any) -> Ahead:
+def ahead_of(
+    fleet: Fleet | None, config: Config, stage: str, model: Any, tokenizer: Any, take: Callable[[int], Sequence[Task]], *, say: Any
+) -> Ahead:
     """Return a stage's asynchronous rollouts: in the engines of a cluster, or in processes that share this one's memory."""
     if fleet is not None and fleet.n:
         return FleetAhead(fleet, config, stage, model, tokenizer, take, say=say)

@@ -168,5 +168,3 @@ async def _answer(connection: Connection, lock: threading.Lock, host: Host, data
         reply = pickle.dumps((ticket, ("error", PolicyError(f"{method}: {type(e).__name__}: {e}"), traceback.format_exc())), protocol=5)
     with lock, contextlib.suppress(OSError):  # who asked is gone; else its reader drains the socket as long as it lives
         connection.send_bytes(reply)
-
-

@@ -120,7 +120,9 @@ class ray:
         try:
             import ray as library
         except ImportError:
-            raise ConfigError("cluster: ray needs the package ray: pip install 'agentgym[ray]'; or leave cluster out: one machine needs none") from None
+            raise ConfigError(
+                "cluster: ray needs the package ray: pip install 'agentgym[ray]'; or leave cluster out: one machine needs none"
+            ) from None
         self._ray = library
         if library.is_initialized():
             return
@@ -203,7 +205,7 @@ class ActorPlace:
             return PolicyError(f"{self.name}: {error}")
         if "creation task" in str(error):  # of Ray's own making: the package is not there, for instance
             return PolicyError(f"{self.name} could not begin; is agentgym installed on every machine? {error}")
-        return LostError(f"{self.name} {self._reason and f'{self._reason} and was ended' or f'was lost ({_first(error)})'}")
+        return LostError(f"{self.name} {(self._reason and f'{self._reason} and was ended') or f'was lost ({_first(error)})'}")
 
 
 _CLOSING = 15.0  # seconds in which a role may close what it holds
