@@ -121,7 +121,7 @@ class ray:
             import ray as library
         except ImportError:
             raise ConfigError(
-                "cluster: ray needs the package ray: pip install 'agentgym[ray]'; or leave cluster out: one machine needs none"
+                "cluster: ray needs the package ray: pip install 'agentgym[ray]'; one machine does without (cluster: local)"
             ) from None
         self._ray = library
         if library.is_initialized():
