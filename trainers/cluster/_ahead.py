@@ -79,22 +79,27 @@ class FleetAhead(Ahead):
 
     def _receive(self) -> None:
         while not self._inbox.empty():
-            seat, (kind, payload) = self._inbox.get_nowait()  # type: ignore[misc]
+            event: Any = self._inbox.get_nowait()
+            seat, (kind, payload) = event
             if kind == "failed":
                 raise payload
-            if seat not in self._seats:
-                continue
-            if kind == "lost":
-                seat.reason = payload
-                self._died(seat)
-            else:
-                number, data = payload
-                if kind == "group" and number in seat.jobs:
-                    job = seat.jobs[number]
-                    self._take_in(seat, kind, (number, expand(data, [job.task] * self._size)))
-                elif kind == "stale":
-                    self._take_in(seat, kind, number)
+            if seat in self._seats:
+                self._take_event(seat, kind, payload)
         self._drop_stale()
+
+    def _take_event(self, seat: Any, kind: str, payload: Any) -> None:
+        if kind == "lost":
+            seat.reason = payload
+            self._died(seat)
+            return
+        number, data = payload
+        if number not in seat.jobs:  # played twice: it was sent to an engine just when that was lost
+            return
+        if kind == "group":
+            job = seat.jobs[number]
+            self._take_in(seat, kind, (number, expand(data, [job.task] * self._size)))
+        else:
+            self._take_in(seat, kind, number)
 
     def _look(self) -> None:
         """See whether the engines can go on; who has said nothing is the fleet's affair."""

@@ -212,12 +212,8 @@ class Fleet:
         owner = f"engine-{index}.{next(self._lives)}"
         e = self.backend.engines
         slots = deal_slots(self._workers, self.backend.envs.concurrency, index, self.n)
-        how = {
-            "engines": self.n,
-            "threads": self.config.run.threads or max(1, int(e.cpus)),
-            "device": "cuda" if e.gpus else "cpu",
-        }
-        make = functools.partial(Engine, **how)
+        threads = self.config.run.threads or max(1, int(e.cpus))
+        make = functools.partial(Engine, engines=self.n, threads=threads, device="cuda" if e.gpus else "cpu")
         place = self.backend.place(f"engine-{index}", "engine", index, make, self.config, self._local, slots, owner, restart=False)
         link = Link(place, index, owner, deaths, self._events)
         link.send("prepare", self._parts)

@@ -22,8 +22,9 @@ class Stored:
             at += -(-part.nbytes // _ALIGNED) * _ALIGNED
         self._memory: SharedMemory | None = SharedMemory(create=True, size=max(at, 1))
         self._name = self._memory.name
+        buffer: Any = self._memory.buf
         for (start, stop), part in zip(self._spans, parts, strict=True):
-            self._memory.buf[start:stop] = part.cast("B")
+            buffer[start:stop] = part.cast("B")
 
     def __reduce__(self) -> Any:
         return _reader, (self._name, self._spans)
@@ -49,8 +50,9 @@ class Reader:
         except FileNotFoundError:
             return None
         try:
+            buffer: Any = memory.buf
             # bytearray: what is made of it may be written.
-            data, *buffers = (bytearray(memory.buf[start:stop]) for start, stop in self.spans)
+            data, *buffers = (bytearray(buffer[start:stop]) for start, stop in self.spans)
             return pickle.loads(data, buffers=buffers)
         finally:
             memory.close()

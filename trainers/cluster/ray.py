@@ -120,9 +120,7 @@ class ray:
         try:
             import ray as library
         except ImportError:
-            raise ConfigError(
-                "cluster: ray needs the package ray: pip install 'agentgym[ray]'; one machine does without (cluster: local)"
-            ) from None
+            raise ConfigError("cluster: ray needs the package ray: pip install 'agentgym[ray]'; one machine does without (cluster: local)") from None
         self._ray = library
         if library.is_initialized():
             return
@@ -139,11 +137,14 @@ class ray:
         self._mine = True
 
     def _cpus(self) -> float:
-        return sum(s.number * s.cpus for s in (self.engines, self.envs, self.trainer))
+        e, w, t = self.engines, self.envs, self.trainer
+        return e.number * e.cpus + w.number * w.cpus + t.number * t.cpus
 
     def _resources(self, kind: str) -> dict[str, float]:
-        s = {"engine": self.engines, "envs": self.envs, "trainer": self.trainer}[kind]
-        return {"num_cpus": s.cpus, "num_gpus": getattr(s, "gpus", 0.0)}
+        if kind == "envs":
+            return {"num_cpus": self.envs.cpus, "num_gpus": 0.0}
+        s: Engines | Trainer = self.engines if kind == "engine" else self.trainer
+        return {"num_cpus": s.cpus, "num_gpus": s.gpus}
 
     def _bundle(self, kind: str) -> dict[str, float]:
         r = self._resources(kind)
