@@ -180,6 +180,7 @@ def test_a_worker_that_is_killed_costs_its_episodes_which_are_played_again(world
     assert world.fleet.metrics()["cluster/episodes_again"] >= 1
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_ended(world: World, alive: Callable[[int], bool]) -> None:
     pids = world.pids()
     patience, looks = world.fleet._patience, module._LOOK
@@ -243,6 +244,7 @@ def _versions(version: int | list[int]) -> list[int]:
     return version if isinstance(version, list) else [version]
 
 
+@pytest.mark.slow
 def test_groups_of_a_killed_engine_are_played_again_under_the_same_seeds(world: World) -> None:
     world.fleet.load(30)
     ahead = ahead_of(world)

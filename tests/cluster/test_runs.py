@@ -102,6 +102,7 @@ def test_the_trainer_itself_in_an_actor(local_ray: Any, plain: Path, toy: Callab
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_ray_by_a_word_on_the_command_line(local_ray: Any, toy: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import yaml
 
@@ -158,7 +159,7 @@ def title(pid: int) -> str:
         return ""
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["local", RAY])
 def test_nothing_is_left_of_a_run_that_is_ended(name: str, end: signal.Signals, toy: Callable[..., Config], tmp_path: Path, obedient: str) -> None:
     """In the middle of its episodes, of steps that take an hour. With Ray, its own: nothing of that is left either."""
