@@ -51,6 +51,7 @@ __all__ = [
 GYMNASIUM_IDS = {
     "agentgym/ALFWorld-v0": ("alfworld", "agentgym.envs.alfworld:alfworld"),
     "agentgym/SearchQA-v0": ("searchqa", "agentgym.envs.searchqa:searchqa"),
+    "agentgym/SWE-v0": ("swe", "agentgym.envs.swe:swe"),
     "agentgym/WebShop-v0": ("webshop", "agentgym.envs.webshop:webshop"),
     "agentgym/Toy-v0": ("toy", "agentgym.envs.toy:toy"),
 }

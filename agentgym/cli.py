@@ -23,14 +23,25 @@ def _split(args: list[str]) -> tuple[list[str], list[str]]:
 
 
 @app.command()
-def run(args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [RECIPE.yaml ...] [a.b=value ...]")]) -> None:
-    """Train: a task set, optionally recipes, optionally overrides, merged left to right."""
+def run(
+    args: Annotated[list[str], typer.Argument(metavar="TASK.yaml [RECIPE.yaml ...] [a.b=value ...]")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the plan: parts, parameters, memory, and what could not work; start nothing")
+    ] = False,
+) -> None:
+    """Train: a task set, optionally recipes, optionally overrides, merged left to right. Several processes: start it with torchrun."""
     from .config import load
 
     files, overrides = _split(args)
     if not files:
         raise ConfigError("which task set? For example: agentgym run tasks/alfworld.yaml")
     config = load(files, overrides)
+    if dry_run:
+        from agentgym.trainers.plan import plan
+
+        found = plan(config)
+        print(found.text())
+        raise typer.Exit(1 if found.refused else 0)
     if not config.run.dir:
         config.run.dir = str(_free_dir(Path("runs") / Path(files[0]).stem))
     with _interruptible():
@@ -116,14 +127,36 @@ def compare(a: Path, b: Path) -> None:
 
 
 @app.command()
+def export(
+    source: Annotated[Path, typer.Argument(help="a run of several devices (its newest checkpoint), or one of its checkpoints")],
+    folder: Annotated[Path | None, typer.Argument(help="where to; without it, beside the checkpoint's shards, where `eval` finds it")] = None,
+) -> None:
+    """Put the shards of a checkpoint together: one model folder in Hugging Face format."""
+    from agentgym.trainers.shard_files import export_command
+
+    print(export_command(source, folder))
+
+
+@app.command()
 def check(
     env: Annotated[str, typer.Argument(help="an environment: a name, module:Class or ./file.py:Class")],
     oracle: Annotated[int, typer.Option(help="alfworld only: play this many games on the real engine too and compare every step")] = 0,
     data: Annotated[str | None, typer.Option(help="alfworld: folder that holds json_2.1.1 (default: $ALFWORLD_DATA, else generated)")] = None,
     dialect: Annotated[str, typer.Option(help="alfworld: move or put")] = "move",
+    tasks: Annotated[str | None, typer.Option(help="swe only: check the tasks of a file (hub:owner/name, generated): own fixes must pass")] = None,
+    split: Annotated[str | None, typer.Option(help="swe: only tasks of this split")] = None,
+    limit: Annotated[int | None, typer.Option(help="swe: only the first so many")] = None,
+    sandbox: Annotated[str, typer.Option(help="swe: auto, docker, bubblewrap or none")] = "auto",
+    workers: Annotated[int, typer.Option(help="swe: tasks at a time")] = 1,
     seed: int = 0,
 ) -> None:
     """Check an environment against the contract, and print what to mend."""
+    if tasks is not None:
+        if env != "swe":
+            raise ConfigError(f"--tasks is for swe, whose tasks can be tried; got {env!r}")
+        from agentgym.envs.swe.validate import main as validate_tasks
+
+        raise typer.Exit(validate_tasks(tasks, split, sandbox, workers, limit))
     if oracle:
         from .registry import find
 
@@ -217,6 +250,44 @@ def serve_webshop(
     serve_shop(data=data, products=products, size=size, goals=goals, split=split, host=host, port=port, images=images)  # type: ignore[arg-type]
 
 
+@serve.command("vllm")
+def serve_vllm(
+    model: Annotated[str, typer.Argument(help="a model's folder, a run's folder (its newest checkpoint), or a name on the hub")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="[name=value ...]", help="further engine arguments of vLLM")] = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    n: Annotated[int, typer.Option("-n", "--servers", help="servers, on ports from --port on")] = 1,
+    dtype: Annotated[str, typer.Option(help="auto: what the model's folder says")] = "auto",
+    context: Annotated[int, typer.Option(help="longest context in tokens (0: the model's)")] = 0,
+    kv_gb: Annotated[float, typer.Option(help="GB for the key-value cache (0: 1 on a CPU, what --gpu-memory leaves on a GPU)")] = 0.0,
+    gpu_memory: Annotated[float, typer.Option(help="share of each GPU's memory")] = 0.9,
+    tensor_parallel: Annotated[int, typer.Option(help="GPUs per server")] = 1,
+    push: Annotated[str, typer.Option(help="how weights will arrive: path, nccl or ipc")] = "path",
+    lora_rank: Annotated[int, typer.Option(help="adapters up to this rank will be pushed (0: none)")] = 0,
+    threads: Annotated[int, typer.Option(help="threads per server on a CPU")] = 1,
+) -> None:
+    """Serve a model with vLLM, for policy vllm: a trainer pushes its weights to these servers while they run."""
+    from .play import parse_options
+
+    if push not in ("path", "nccl", "ipc"):
+        raise ConfigError(f"--push is path, nccl or ipc; got {push!r}")
+    settings = {
+        "dtype": dtype,
+        "max_context": context,
+        "kv_gb": kv_gb,
+        "gpu_memory": gpu_memory,
+        "tensor_parallel": tensor_parallel,
+        "push": push,
+        "lora_rank": lora_rank,
+        "extra": parse_options(args or []),
+    }
+    with _interruptible("The servers are ended."):
+        from agentgym.trainers.engine.serve import serve as serve_model
+        from agentgym.trainers.panel import model_folder
+
+        serve_model(model_folder(model), settings, host=host, port=port, n=n, threads=threads, say=_say)
+
+
 tasks = typer.Typer(no_args_is_help=True, help="Make the task sets that are built, and what they need.")
 app.add_typer(tasks, name="tasks")
 
@@ -233,6 +304,28 @@ def tasks_nouns(
     catalogue = open_files(Path(data).expanduser(), products)
     tagged = Nouns().build([p.name for p in catalogue])
     print(f"webshop: {tagged:,} titles tagged now, {len(catalogue) - tagged:,} were known or repeat one")
+
+
+build = typer.Typer(no_args_is_help=True, help="Make a task set.")
+tasks.add_typer(build, name="build")
+
+
+@build.command("swe")
+def build_swe(
+    out: Annotated[Path, typer.Option(help="folder for the task set and the journal; an interrupted build goes on there")] = Path("swe-tasks"),
+    package: Annotated[list[str] | None, typer.Option(help="only this package; may be given several times")] = None,
+    per_package: Annotated[int, typer.Option(help="tasks of each package, at most")] = 32,
+    workers: Annotated[int, typer.Option(help="runs of tests at a time")] = 1,
+    sandbox: Annotated[str, typer.Option(help="where the tests run: auto, docker, bubblewrap, or none (plain processes of this machine)")] = "auto",
+    seed: Annotated[int, typer.Option(help="which bugs are tried, in which order")] = 0,
+) -> None:
+    """Break pinned packages by small changes, and keep the bugs that some tests notice: repair tasks."""
+    from agentgym.envs.swe.build import build as build_tasks
+    from agentgym.envs.swe.build_sandbox import runner
+
+    with _interruptible(f"What was tried is kept in {out}; the same command goes on there."):
+        print(build_tasks(out, packages=package, per_package=per_package, workers=workers, seed=seed, run=runner(sandbox)))
+    print(f"  agentgym check swe --tasks {out}/tasks.jsonl.gz\n  agentgym run tasks/swe.yaml env.tasks={out}/tasks.jsonl.gz")
 
 
 @app.command("list")

@@ -66,6 +66,7 @@ class Update:
     passes: int = 1  # over each batch
     minibatches: int = 1  # optimiser steps per pass; whole trajectories, however many steps they have
     tokens_per_microbatch: int = 16_384  # padded tokens in memory at a time; never changes the gradient
+    shared_prefix: str = "auto"  # auto | always | never: compute what sequences begin with in common once; never changes the gradient
     clip_norm: float = 1.0
     warmup: int = 0  # optimiser steps of linear warm-up
     decay: str = "constant"  # constant | linear | cosine, over the stage
@@ -106,6 +107,16 @@ class Run:
     trajectories_every: int = 10  # updates between stored batches of trajectories; 0 = none
 
 
+@dataclass
+class Shard:
+    """How one model is spread over the processes that torchrun started (FSDP2); trainers/SCALING.md says what each of these buys."""
+
+    ranks: int = 0  # processes; 0 = as many as torchrun started, and without torchrun a whole model in this process. 1 needs no torchrun
+    group: int = 0  # processes that share one copy of the weights; 0 = all. Fewer: one copy per group, such as the devices of a machine
+    compute: str = "float32"  # format of forward and backward passes; weights, gradients and optimizer state stay as they are (model.dtype)
+    offload: bool = False  # weights, gradients and optimizer state lie in the host's memory between passes (only with a GPU)
+
+
 def _plugin(name: str, **options: Any) -> Any:
     return field(default_factory=lambda: Plugin(name, options))
 
@@ -137,13 +148,14 @@ class Config:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     run: Run = field(default_factory=Run)
     cluster: Plugin = _plugin("local")  # where engines and environments live; it changes no number but by rounding
+    shard: Shard = field(default_factory=Shard)
     loggers: dict[str, Plugin] = field(default_factory=lambda: {"console": Plugin("console"), "jsonl": Plugin("jsonl")})
     recipe: str | None = None
     stages: dict[str, Any] = field(default_factory=dict)
 
 
 ALL = "*"  # in a plural section: null here drops what earlier layers put there
-OF_THE_RUN = {"env", "splits", "model", "run", "recipe", "stages", "checkpoint", "loggers", "cluster"}
+OF_THE_RUN = {"env", "splits", "model", "run", "shard", "recipe", "stages", "checkpoint", "loggers", "cluster"}
 STAGE_KEYS = frozenset(f.name for f in dataclasses.fields(Config)) - OF_THE_RUN
 
 # The least value that makes sense, where not every number does.
@@ -164,6 +176,7 @@ LEAST: dict[str, dict[str, float]] = {
     "eval": {"every": 0, "tasks": 1, "k": 1, "temperature": 0, "top_p": 0, "top_k": 0, "show": 0},
     "checkpoint": {"every": 1, "keep_last": 1},
     "run": {"workers": 1, "threads": 0, "minutes": 0, "trajectories_every": 0},
+    "shard": {"ranks": 0, "group": 0},
 }
 
 
@@ -319,11 +332,13 @@ def _default(key: str) -> Any:
 def load(files: Sequence[str | Path], overrides: Sequence[str] = ()) -> Config:
     """Merge files and overrides left to right.
 
-    The `recipe` of a single file is its base; one given by an override goes on top of the files, as if it had been given as the last of them.
+    The `recipe` of the first file is its base, unless a later file brings a recipe's own keys (credit, objectives); one given by an override
+    goes on top of the files, as if it had been given as the last of them.
     """
     layers = [(read_yaml(f), str(f)) for f in files]
     over = [(read_override(o), f"override {o!r}") for o in overrides]
-    own = (layers[0][0] or {}).get("recipe") if len(layers) == 1 and isinstance(layers[0][0], Mapping) else None
+    another = any(isinstance(layer, Mapping) and layer.keys() & {"credit", "objectives"} for layer, _ in layers[1:])
+    own = layers[0][0].get("recipe") if layers and not another and isinstance(layers[0][0], Mapping) else None
     asked = [layer["recipe"] for layer, _ in over if "recipe" in layer]
     recipe = asked[-1] if asked else own
     if recipe is not None:
@@ -361,4 +376,6 @@ def fingerprint(config: Config) -> str:
     for key in ("loggers", "checkpoint", "cluster"):
         raw.pop(key)
     raw["run"] = {k: raw["run"][k] for k in ("seed", "device", "workers", "threads")}
+    if raw.pop("shard")["compute"] != Shard.compute:  # how many processes there are changes nothing but rounding
+        raw["compute"] = config.shard.compute
     return hashlib.sha256(json.dumps(raw, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -15,7 +15,7 @@ def read_yaml(path: str | Path) -> Any:
     """Read a YAML file, interpolations resolved. Raises ConfigError with the line of a syntax error."""
     from omegaconf import OmegaConf
 
-    p = find_file(str(path), "tasks", "recipes")
+    p = find_file(str(path), "tasks", "recipes", "scale")
     with _yaml_errors(str(p)):
         return _beside(OmegaConf.to_container(OmegaConf.load(p), resolve=True), p.resolve().parent)
 
@@ -66,7 +66,7 @@ def find_file(name: str, *kinds: str) -> Path:
 def _folder(kind: str) -> Path:
     from importlib.util import find_spec
 
-    spec = find_spec({"tasks": "agentgym.tasks", "recipes": "agentgym.trainers.recipes"}[kind])
+    spec = find_spec({"tasks": "agentgym.tasks", "recipes": "agentgym.trainers.recipes", "scale": "agentgym.trainers.scale"}[kind])
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else Path(kind)
 
 

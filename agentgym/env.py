@@ -64,7 +64,8 @@ class TextEnv(gym.Env[str, str]):
     The contract (checked by `agentgym.check_env`): `reset(seed=…, options={"task": id})` plays exactly that task, `reset(seed=s)` picks one
     by seed; `step` takes a string and never raises on what a model may write. `info` always has `task_id`, `state` (key of the state the
     agent is in; equal keys meet in one anchor group), `success`, `valid` (the last action was accepted); `admissible` and `task_type` where
-    they exist; `keep`, a dict fit for JSON that the step of the trajectory keeps as its info. An infrastructure failure raises EnvError; it is
+    they exist; `keep`, a dict fit for JSON that the step of the trajectory keeps as its info (its `cause`, a word, is what evaluations count
+    where an episode did not succeed). An infrastructure failure raises EnvError; it is
     never a reward of 0.
 
     `blocking` = True: reset and step may wait (a process, a server); the agent loop then runs them in a thread with a time-out.

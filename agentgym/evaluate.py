@@ -107,6 +107,7 @@ def _row(task: Task, sample: int, trajectory: Trajectory) -> Row:
         "return": float(t.outcome),
         "steps": len(t.steps),
         "invalid": sum(not s.valid for s in t.steps),
+        "cause": None if t.success else last.get("cause"),
         "error": None,
     }
 

@@ -126,7 +126,9 @@ class Report:
     mean_steps, truncated  mean number of steps; number of truncated episodes
     invalid_share          actions that the environment refused, of all actions
     types                  task type → its own rate, where tasks have types
+    causes                 why episodes did not succeed → how many, where the environment says so (info["keep"]["cause"])
     seconds                wall time, over all sessions of a resumed evaluation
+    usage                  what an endpoint was asked for and what it cost, over all sessions, where it is counted (tokens, retries, cost)
     """
 
     n: int
@@ -146,10 +148,12 @@ class Report:
     protocol: str = ""
     error_reasons: list[str] = field(default_factory=list)
     types: dict[str, Share] = field(default_factory=dict)
+    causes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     return_low: float = math.nan
     return_high: float = math.nan
     graded: bool = False
+    usage: dict[str, float] = field(default_factory=dict)
 
     @property
     def macro(self) -> float:
@@ -240,6 +244,7 @@ def summarise(panel: Panel, rows: Sequence[Row], seconds: float) -> Report:
         protocol=panel.protocol,
         error_reasons=[f"{times} × {why}" for why, times in reasons.most_common(5)],
         types={name: _share(rs, panel.k) for name, rs in sorted(by_type.items()) if name},
+        causes=dict(Counter(str(r["cause"]) for r in scored if r.get("cause")).most_common()),
         seconds=seconds,
         **_returns(by_task.values()),
     )
@@ -302,6 +307,8 @@ def table(report: Report) -> Table:
         f"{at_k}return {report.mean_return:.3f}{sure} · {report.mean_steps:.1f} steps · {report.invalid_share:.1%} invalid · "
         f"{report.truncated} truncated · {report.seconds:.1f} s · intervals: {report.interval}"
     )
+    if report.causes:
+        out.caption += "\nnot solved, by cause: " + escape(", ".join(f"{name} {n}" for name, n in report.causes.items()))
     if report.errors:
         reasons = "\n".join(escape(f"  {r:.300}") for r in report.error_reasons)
         out.caption += f"\n[bold red]{report.errors} episodes BROKE and are in no number above:[/]\n[red]{reasons}[/]"

@@ -271,7 +271,12 @@ def episode_seed(seed: int, index: int) -> int:
     return seed * 1_000_003 + index
 
 
-async def collect(
+async def collect(*args: Any, **kwargs: Any) -> list[list[Trajectory]]:
+    """Return what `play_groups` does. Raises PolicyError when every episode is broken: then it is not the episodes."""
+    return check_some(await play_groups(*args, **kwargs))
+
+
+async def play_groups(
     gym: Gym,
     agent: Agent,
     tasks: Sequence[tuple[str, Task, int]],
@@ -292,7 +297,12 @@ async def collect(
         return out
 
     groups = await asyncio.gather(*(explore(task, functools.partial(run, key, seed), size=size) for key, task, seed in tasks))
-    broken = [t for g in groups for t in g if t.failed]
-    if total and len(broken) == total:
-        raise PolicyError(f"all {total} episodes failed; the first: {broken[0].error}\n{broken[0].info.get('traceback', '')}".rstrip())
     return list(groups)
+
+
+def check_some(groups: list[list[Trajectory]]) -> list[list[Trajectory]]:
+    """Return the groups. Raises PolicyError when every episode of all of them is broken."""
+    played = [t for g in groups for t in g]
+    if played and all(t.failed for t in played):
+        raise PolicyError(f"all {len(played)} episodes failed; the first: {played[0].error}\n{played[0].info.get('traceback', '')}".rstrip())
+    return groups

@@ -51,7 +51,8 @@ class Completion:
     """What the policy wrote.
 
     tokens    sampled ids, the end token included when it was sampled; None from a policy that writes text only
-    logprobs  log-probability of each token under the tempered, unfiltered distribution of the sampler; None if unknown
+    logprobs  log-probability of each token under the tempered, unfiltered distribution of the sampler (policy vllm: filtered where top_p or top_k
+              filter); None if unknown
     version   version of the weights that sampled it; a list of one per token where weights change in flight
     """
 

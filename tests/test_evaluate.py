@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 import math
@@ -112,6 +113,22 @@ def test_a_report_by_hand() -> None:
     assert report.mean_steps == 2 and report.invalid_share == 0.5 and report.mean_return == 0.75
     assert report.types["even"].success == 1.0 and report.types["odd"].n == 2
     assert report.pass_at_k == {1: 0.75} and report.errors == 0 and report.truncated == 0
+
+
+def test_causes_are_counted_where_environments_say_them() -> None:
+    cause = {0: "regression", 1: "failing", 2: "failing", 3: None, 4: "ignored"}
+
+    async def play(task: Task, sample: int) -> Trajectory:
+        made = await Player(wins=lambda i, s: i == 4)(task, sample)
+        n = int(task.id[1:])
+        last = dataclasses.replace(made.steps[-1], info={"cause": cause[n]} if cause[n] else {})
+        return dataclasses.replace(made, steps=[*made.steps[:-1], last])
+
+    report = run(play, tasks(5))
+    assert report.causes == {"failing": 2, "regression": 1} and list(report.causes) == ["failing", "regression"]
+    assert "not solved, by cause: failing 2, regression 1" in str(table(report).caption)
+    assert Report.from_json(report.to_json()).causes == report.causes
+    assert run(Player(wins=lambda i, s: i < 3), tasks(4)).causes == {}
 
 
 def test_the_average_over_types_counts_each_type_alike() -> None:

@@ -18,7 +18,7 @@ from agentgym.rollout import Agent, Gym
 from agentgym.types import Status, Task, Trajectory
 
 from . import setup
-from .forward import Rows
+from .forward import MicroBatch
 from .model import end_ids, trainable
 from .update import Updater
 
@@ -122,7 +122,7 @@ class _Server:
             trajectory = broken(task, group, e)
         self._reply([(ticket, trajectory)])
 
-    def _gradient(self, stage: str, rows: list[Rows], part: Any, plan: Any) -> Any:
+    def _gradient(self, stage: str, rows: list[MicroBatch], part: Any, plan: Any) -> Any:
         """Compute this helper's share; the gradient goes into the shared buffer, the measurements are the answer."""
         if stage not in self.updaters:
             self.updaters[stage] = Updater.from_config(self.players.stages[stage], self.model)

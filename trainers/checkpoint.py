@@ -120,8 +120,8 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def load(folder: Path, *, fingerprint: str | None = None) -> dict[str, Any]:
-    """Return {"state", "rng"} of a checkpoint after checking every file against its hash.
+def load(folder: Path, *, fingerprint: str | None = None, hashes: bool = True) -> dict[str, Any]:
+    """Return {"state", "rng"} of a checkpoint after checking every file against its hash (`hashes`: of several processes, one does).
 
     Raises CheckpointError when the folder is no checkpoint, is damaged, or was written under another configuration than `fingerprint`.
     """
@@ -138,7 +138,7 @@ def load(folder: Path, *, fingerprint: str | None = None) -> dict[str, Any]:
             f"{folder} belongs to another configuration (fingerprint {written_under}, now {fingerprint}): "
             "resume with the run's own configuration, or start a new run from the folder's model"
         )
-    for name, digest in files.items():
+    for name, digest in files.items() if hashes else ():
         path = folder / name
         what = "is missing" if not path.is_file() else "is damaged (its sha256 differs)" if _sha256(path) != digest else ""
         if what:

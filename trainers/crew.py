@@ -28,7 +28,7 @@ from ._helper import helper
 from .model import trainable
 
 if TYPE_CHECKING:
-    from .forward import Rows
+    from .forward import MicroBatch
 
 
 class Crew:
@@ -101,23 +101,23 @@ class Crew:
 
     # -- gradients ----------------------------------------------------------------------------------------------------------------
 
-    def share(self, work: Sequence[Rows]) -> list[list[Rows]]:
+    def share(self, work: Sequence[MicroBatch]) -> list[list[MicroBatch]]:
         """Deal micro-batches out, the largest first to whoever has least; entry 0 is this process's own."""
-        shares: list[list[Rows]] = [[] for _ in range(self.n)]
+        shares: list[list[MicroBatch]] = [[] for _ in range(self.n)]
         load = [0] * self.n
-        for rows in sorted(work, key=lambda r: -r.ids.numel()):
+        for rows in sorted(work, key=lambda r: -r.cells):
             i = load.index(min(load))
             shares[i].append(rows)
-            load[i] += rows.ids.numel()
+            load[i] += rows.cells
         return shares
 
-    def start(self, stage: str, shares: Sequence[list[Rows]], part: Any, plan: Any) -> None:
+    def start(self, stage: str, shares: Sequence[list[MicroBatch]], part: Any, plan: Any) -> None:
         """Send the helpers their shares of a gradient."""
         for mate, rows in zip(self._mates, shares[1:], strict=True):
             mate.send("gradient", (stage, rows, part, plan))
 
-    def finish(self) -> list[Any]:
-        """Wait for the helpers, add their gradients to this process's, and return what they measured."""
+    def finish(self, meter: Any) -> list[Any]:
+        """Wait for the helpers, add their gradients to this process's, and return what they measured; `meter`: what this one did."""
         meters = []
         for mate in self._mates:
             mate.wait("its share of a gradient")

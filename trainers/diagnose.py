@@ -1,4 +1,4 @@
-"""What there was to compare, and how old it was: metrics of any method, from the batch alone."""
+"""What there was to compare, how old it was, and whether two programs agree about it: metrics of any method, from the batch alone."""
 
 from __future__ import annotations
 
@@ -45,3 +45,25 @@ def staleness(batch: Batch, version: int) -> dict[str, float]:
     share = torch.bincount(age.clamp(min=0)).float() / age.numel()
     out = {f"staleness/{i}": float(x) for i, x in enumerate(share.tolist()) if x}
     return out | {"staleness/mean": float(age.float().mean()), "staleness/max": float(age.max())}
+
+
+def disagreement(batch: Batch, version: int) -> dict[str, float]:
+    """Return how far the trainer's log-probabilities are from the sampler's, over the tokens that the present weights `version` wrote.
+
+    d = logp_train − logp_old. mismatch/mean, mismatch/max: of |d|. mismatch/k3: the mean of exp(d) − 1 − d, an estimate of
+    KL(sampler ‖ trainer) that is never negative. mismatch/tokens: how many there were. Older tokens differ because the weights do, which is
+    not the engine's doing. Nothing without the stream `logp_train`, or when no token is that new.
+    """
+    if batch.logp_old is None or "logp_train" not in batch.streams:
+        return {}
+    fresh = batch.sampled & (batch.version == version)
+    d = (batch.streams["logp_train"] - batch.logp_old)[fresh].double()
+    if not d.numel():
+        return {}
+    k3 = (d.exp() - 1 - d).mean()
+    return {
+        "mismatch/mean": float(d.abs().mean()),
+        "mismatch/max": float(d.abs().max()),
+        "mismatch/k3": float(k3),
+        "mismatch/tokens": float(d.numel()),
+    }

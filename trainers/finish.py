@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def finish(s: Session) -> dict[str, Any]:
-    """Write what a finished run leaves behind and return its summary."""
+    """Write what a finished run leaves behind and return its summary; of several processes, one writes."""
     summary = {
         "eval": s.state.evals,
         "wall_s": round(s.elapsed(), 1),
@@ -23,6 +23,8 @@ def finish(s: Session) -> dict[str, Any]:
         "model_parameters": sum(p.numel() for p in s.model.parameters()),
         "checkpoints": {n: str(p) if p else None for n, p in (("final", s.checkpoints.latest()), ("best", s.checkpoints.best()))},
     }
+    if not s.ranks.first:
+        return summary
     title = f"{s.config.env.name}: held-out success ({len(s.panel.tasks)} tasks, 95 % intervals)"
     rows = list(store.read_lines(s.dir / "metrics.jsonl")) if (s.dir / "metrics.jsonl").exists() else []
     if any(r.get(m) is not None for r in rows for m in (HELD_OUT, TRAINING)):  # not when every episode broke

@@ -2,7 +2,7 @@
 
 Hindsight is made of ids that the run has stored (what peers read and wrote) and of short fixed texts. What the policy sampled is never
 encoded again: a teacher scores the very ids that the student wrote, and only other ids come before them. Where the ids of hindsight go is
-found from the chat template itself (`Chat`); `units` and `rectangles` make forward passes of it, padded and bounded like all others.
+found from the chat template itself (`Chat`); `units` and `rectangles` make forward passes of it, bounded like all others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentgym.renderer import Renderer
 from agentgym.types import Message, Step, Trajectory
 
 from .batch import Batch
-from .forward import Rows, live, rows_of
+from .forward import MicroBatch, device_of, joined, live, micro_batches, mine
 from .streams import Round
 
 Place = Literal["turn", "start"]
@@ -256,8 +256,13 @@ class _Flat:
     segment: Tensor
 
 
-def rectangles(contexts: Sequence[Context], batch: Batch, wanted: Tensor, budget: int, device: torch.device) -> Iterator[tuple[Rows, Tensor, Tensor]]:
-    """Yield (rows, source, scored), on `device`: source [M] is the batch's index of each of the rows' tokens (-1: inserted), scored [M] bool."""
+def rectangles(
+    contexts: Sequence[Context], batch: Batch, wanted: Tensor, budget: int, device: torch.device, *, share: bool = False
+) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
+    """Yield (rows, source, scored), on `device`: source [M] is the batch's index of each of the rows' tokens (-1: inserted), scored [M] bool.
+
+    share  whether what contexts begin with in common is computed once: then the rows are a tree, where that pays
+    """
     source = [x for c in contexts for x in (torch.arange(c.unit.start, c.cut), torch.full((len(c.inserted),), -1), torch.arange(c.cut, c.unit.end))]
     if not contexts:
         return
@@ -270,7 +275,7 @@ def rectangles(contexts: Sequence[Context], batch: Batch, wanted: Tensor, budget
     scored = (where >= answers) & wanted.cpu()[where.clamp(min=0)]
     flat = _Flat(token.to(device), segment.to(device))
     where, scored = where.to(device), scored.to(device)
-    for rows in rows_of(flat, budget):
+    for rows in micro_batches(flat, budget, share=share):
         yield rows, where[rows.index], scored[rows.index]
 
 
@@ -278,11 +283,12 @@ def rectangles(contexts: Sequence[Context], batch: Batch, wanted: Tensor, budget
 def score(model: nn.Module, contexts: Sequence[Context], batch: Batch, wanted: Tensor, round: Round) -> tuple[Tensor, Tensor]:
     """Return (log-probability [N] of the wanted tokens in their contexts, 0 elsewhere; mask [N], 1 where one was scored), on the CPU."""
     logp, mask = torch.zeros(2, batch.n_tokens)
-    device = next(model.parameters()).device
-    for rows, source, scored in rectangles(contexts, batch, wanted, round.budget, device):
+    work = rectangles(contexts, batch, wanted, round.budget, device_of(model), share=round.share)
+    for rows, source, scored in mine(model, work, lambda x: x[0].cells):
         found = live(model, rows, scored, temperature=round.temperature)["logp"]
         logp[source[scored].cpu()] = found[scored].cpu()
         mask[source[scored].cpu()] = 1.0
+    logp, mask = joined(model, logp, mask)
     return logp, mask
 
 

@@ -18,6 +18,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
 from agentgym.errors import CheckpointError, ConfigError, PolicyError, did_you_mean
@@ -95,6 +96,9 @@ def load_model(
             model.enable_input_require_grads()  # frozen embeddings would cut the graph before the first checkpoint
     if lora is not None:
         model = add_lora(model, seed=seed, **lora)
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer) and getattr(layer, "gradient_checkpointing", False):
+            layer.training = True  # its own flag alone: transformers recomputes only then, and dropout below stays off
     return model, tokenizer
 
 
@@ -111,7 +115,7 @@ def _check_device(dtype: str, device: str) -> None:
         )
 
 
-def _options(cls: type, what: str, options: Mapping[str, Any]) -> Any:
+def checked_options(cls: type, what: str, options: Mapping[str, Any]) -> Any:
     """Build an options dataclass; types are checked like every plug-in's."""
     from agentgym.registry import check_options
 
@@ -120,7 +124,7 @@ def _options(cls: type, what: str, options: Mapping[str, Any]) -> Any:
 
 def _tiny(corpus: Iterable[str], seed: int, options: Mapping[str, Any]) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Build a Qwen3 decoder with random weights (deterministic by seed, the global generator untouched) and its tokenizer."""
-    size: Tiny = _options(Tiny, "tiny", options)
+    size: Tiny = checked_options(Tiny, "tiny", options)
     if size.heads % size.kv_heads:
         raise ConfigError(f"model.heads={size.heads} is not a multiple of model.kv_heads={size.kv_heads}")
     if size.head_dim % 2:
@@ -222,7 +226,7 @@ def add_lora(model: PreTrainedModel, *, seed: int = 0, **options: Any) -> PreTra
         import peft
     except ImportError as e:
         raise PolicyError("model.lora needs the package peft: pip install 'agentgym[lora]'") from e
-    o: Lora = _options(Lora, "lora", options)
+    o: Lora = checked_options(Lora, "lora", options)
     config = peft.LoraConfig(
         r=o.r,
         lora_alpha=o.alpha,  # type: ignore[arg-type]  # peft scales by alpha / r; a fraction is fine
@@ -254,18 +258,25 @@ def end_ids(model: torch.nn.Module) -> list[int]:
     return list(found) if isinstance(found, list | tuple) else [] if found is None else [int(found)]
 
 
-def save_model(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, folder: str | Path, *, merged: bool = False) -> Path:
+def save_model(
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: str | Path,
+    *,
+    merged: bool = False,
+    state: dict[str, torch.Tensor] | None = None,
+) -> Path:
     """Write a checkpoint in Hugging Face format (safetensors) into a new or existing folder and return the folder.
 
     A model with adapters: the adapters alone, or with `merged` a plain model that has them added in (the live model is
-    left as it is).
+    left as it is). `state`: the weights by name, where the model itself does not hold them whole.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if merged and hasattr(model, "merge_adapter"):
         _save_merged(model, folder)
     else:
-        model.save_pretrained(folder)  # type: ignore[operator]
+        model.save_pretrained(folder, **({} if state is None else {"state_dict": state}))  # type: ignore[operator]
         if hasattr(model, "merge_adapter"):  # a plain model's config carries it
             reserve.write(model, folder)
     tokenizer.save_pretrained(folder)

@@ -20,6 +20,11 @@ def size(ids: Tensor) -> int:
     return int(ids.max()) + 1 if ids.numel() else 0
 
 
+def full(x: Tensor) -> Tensor:
+    """Return the whole of a tensor; one that is sharded is gathered, which all its processes have to do together."""
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
 def segment_sum(x: Tensor, ids: Tensor, n: int | None = None) -> Tensor:
     """Return [n] the sum of `x` [rows] over rows of equal id; differentiable in `x`."""
     return x.new_zeros(size(ids) if n is None else n).index_add(0, ids, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentgym.evaluate import Report, evaluate, table
 from agentgym.policy import Policy
 from agentgym.renderer import Renderer
 from agentgym.rollout import Gym
+from agentgym.store import write_atomic
 
 from . import setup
 from .checkpoint import newest
@@ -50,9 +52,18 @@ def evaluate_command(target: str, config: Config, *, k: int, split: str | None, 
         finally:
             gym.close()
             await policy.close()
+            usage.update(account(policy, out))  # also of what was interrupted
 
+    usage: dict[str, float] = {}
     report = asyncio.run(work())
     console.print(table(report))
+    if usage:
+        from .policy._usage import line
+
+        report.usage = usage
+        console.print(line(usage), highlight=False)
+        if out:
+            write_atomic(out / "results.json", report.to_json())
     if out:
         console.print(f"rows and results: {out}/episodes.jsonl, {out}/results.json", highlight=False)
     if report.errors == len(chosen) * k:
@@ -60,12 +71,25 @@ def evaluate_command(target: str, config: Config, *, k: int, split: str | None, 
     return report
 
 
+def account(policy: Policy, out: Path | None) -> dict[str, float]:
+    """Return what the policy counted (`usage()`, where it has one), added to what earlier sessions left in out/usage.json."""
+    counted: dict[str, float] = getattr(policy, "usage", dict)()
+    if not counted or out is None:
+        return counted
+    path = out / "usage.json"
+    before = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    total = {n: counted.get(n, 0.0) + before.get(n, 0.0) for n in (*counted, *(n for n in before if n not in counted))}
+    write_atomic(path, json.dumps(total, indent=1) + "\n")
+    return total
+
+
 def policy_of(target: str, config: Config, model: str | None) -> tuple[Policy, Renderer | None, str]:
     """Return the policy that `target` means, the renderer that it needs, and its description."""
     if target.startswith(("http://", "https://")):
         if not model:
             raise ConfigError("an endpoint serves models by name: say which one with --model NAME")
-        return setup.make_policy(Plugin("openai", {"base_url": target, "model": model}), None, None), None, f"{model} at {target}"
+        given = config.policy.options if config.policy.name == "openai" else {}
+        return setup.make_policy(Plugin("openai", {**given, "base_url": target, "model": model}), None, None), None, f"{model} at {target}"
     if target in registry.names("policy") and not Path(target).exists():
         section = config.policy if config.policy.name == target else Plugin(target)
         if registry.needs_model(target):
@@ -85,7 +109,9 @@ def model_folder(target: str) -> str:
         found = newest(path / "checkpoints")
         if found is None:
             raise ConfigError(f"the run {path} has no checkpoint yet")
-        return str(found / "model")
+        path = found
+    if (path / "shards").is_dir() and not (path / "model").is_dir():
+        raise ConfigError(f"{path} holds shards of several devices; put them together first: agentgym export {path}")
     if any((path / "model" / f).is_file() for f in ("config.json", "adapter_config.json")):
         return str(path / "model")
     return target

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,8 +31,13 @@ from .cluster._fleet import Fleet
 from .cluster._open import ahead_of, open_fleet
 from .crew import Crew, CrewGym
 from .manifest import manifest
-from .model import end_ids, load_model, load_weights, save_model
+from .model import end_ids, load_weights, save_model
+from .ranks import Alone, Ranks, join
 from .streams import Reference
+
+if TYPE_CHECKING:
+    from .shard import Sharded
+    from .shard_files import ShardedCheckpoints
 
 SHOWN = [f"{kind}/{name}" for kind in ("rollout", "demonstration") for name in ("success", "steps", "invalid", "errors")]
 SHOWN += ["loss", "grad_norm", "seconds/rollout", "seconds/update"]
@@ -63,9 +68,11 @@ class Session:
     train_tasks: list[Task]
     panel: setup.Panel
     loggers: Loggers
-    checkpoints: Checkpoints
+    checkpoints: Checkpoints | ShardedCheckpoints
     crew: Crew | None = None
     fleet: Fleet | None = None
+    ranks: Alone = field(default_factory=Alone)
+    sharded: Sharded | None = None
     state: State = field(default_factory=State)
     reference: Reference | None = None
     saved: dict[str, Any] | None = None  # state of the parts of the stage under way, from the checkpoint
@@ -82,12 +89,9 @@ class Session:
     @classmethod
     def open(cls, config: Config, *, resume: bool) -> Session:
         """Make or reopen the run folder and build every part."""
+        ranks = join(config, resume=resume)
         folder = Path(config.run.dir)
-        if resume:
-            if (folder / "summary.json").exists():
-                raise CheckpointError(f"the run in {folder} is finished (it has a summary.json); start a new one with `agentgym run`")
-        elif (folder / "metrics.jsonl").exists() or newest(folder / "checkpoints"):  # one that never got that far may be begun anew
-            raise ConfigError(f"{folder} already holds a run. Choose another run.dir, or go on with it: agentgym resume {folder}")
+        _check_folder(folder, resume=resume)
         torch.manual_seed(config.run.seed)
         beside = config.run.workers > 1 or any(goes_ahead(c) for c in configuration.stages(config).values())
         if config.run.threads or beside:
@@ -99,20 +103,16 @@ class Session:
             )
         train_tasks, held_out = setup.tasks_of(config, config.splits.train), setup.tasks_of(config, config.splits.eval)
         setup.check_disjoint(train_tasks, held_out)
-        words = setup.corpus(config) if config.model.name == "tiny" else None
-        model, tokenizer = load_model(config.model.name, corpus=words, seed=config.run.seed, device=config.run.device, **config.model.options)
-        setup.prepare_model(config, model, tokenizer)
+        model, tokenizer, sharded = _model(config, ranks)
         renderer = Renderer(tokenizer, stop_ids=end_ids(model))
         policy = setup.make_policy(config.policy, model, renderer)
+        setup.check_alone(policy, beside)
         crew = Crew(config, model, tokenizer, n=config.run.workers) if config.run.workers > 1 else None
-        checkpoints = Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last, fingerprint=configuration.fingerprint(config))
-        write_json(folder / "config.json", configuration.to_layer(config))
-        loggers = Loggers({n: registry.bind("logger", p.name, p.options)(folder) for n, p in config.loggers.items()})
-        splits = {config.splits.train: setup.split_hash(train_tasks), config.splits.eval: setup.split_hash(held_out)}
-        write_json(folder / "manifest.json", manifest(config, splits))
-        fleet = open_fleet(config, model, tokenizer, say=loggers.text)
-        panel = setup.Panel(held_out, make_gym(fleet or crew, config, config.splits.eval, "eval"), config.run.seed)
-        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, panel, loggers, checkpoints, crew, fleet)
+        checkpoints = _checkpoints(config, folder, sharded)
+        loggers = _begin_folder(config, folder, train_tasks, held_out) if ranks.first else Loggers({})
+        fleet = open_fleet(config, model, tokenizer, policy, alone=sharded is None, say=loggers.text)
+        panel = setup.Panel(held_out, make_gym(fleet or crew, config, config.splits.eval, "eval", ranks.n), config.run.seed)
+        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, panel, loggers, checkpoints, crew, fleet, ranks, sharded)
         if resume:
             self._restore()
         self._greet()
@@ -123,11 +123,12 @@ class Session:
         self.loggers.text(
             f"run {self.dir}: {self.config.env.name}, {len(self.train_tasks)} training and {len(self.panel.tasks)} held-out tasks, "
             f"model {self.config.model.name} ({n / 1e6:.2f} M parameters, {len(self.tokenizer)} tokens)"
+            + (f", sharded over {self.ranks.n} process(es)" if self.sharded else "")
         )
 
     def gym(self, config: Config, split: str, agent: str) -> Gym:
         """Return a gym for one stage of the run."""
-        return make_gym(self.fleet or self.crew, config, split, agent)
+        return make_gym(self.fleet or self.crew, config, split, agent, self.ranks.n)
 
     def load(self, version: int) -> None:
         """Tell whoever samples that the weights changed."""
@@ -158,7 +159,7 @@ class Session:
 
     def out_of_time(self, minutes: float) -> bool:
         """Return whether the run has used up its minutes."""
-        return bool(minutes) and self.elapsed() > 60 * minutes
+        return bool(minutes) and bool(self.ranks.agree(self.elapsed() > 60 * minutes))
 
     def record(self, stage: str, metrics: dict[str, float], groups: list[list[Trajectory]], batch: Batch) -> None:
         """Log one update, and store its trajectories now and then."""
@@ -166,10 +167,15 @@ class Session:
         self.loggers.log(self.state.version, first | metrics | {"update": float(self.state.update), "wall_s": self.elapsed()}, stage=stage)
         every = self.config.run.trajectories_every
         if every and self.state.update % every == 1 % every:
-            path = self.dir / "trajectories" / f"{stage}-{self.state.update:06d}.jsonl.gz"
-            path.unlink(missing_ok=True)
             kept = [t for g in groups for t in g if not t.failed]
-            store.write(path, kept, advantages=batch.advantage_of_steps())
+            self.keep("trajectories", f"{stage}-{self.state.update:06d}", kept, advantages=batch.advantage_of_steps())
+
+    def keep(self, kind: str, label: str, trajectories: list[Trajectory], **columns: Any) -> None:
+        """Store trajectories in the folder `kind` under `label`, in place of older ones; one process does."""
+        path = self.dir / kind / f"{label}.jsonl.gz"
+        if self.ranks.first:
+            path.unlink(missing_ok=True)
+            store.write(path, trajectories, **columns)
 
     def timings(self, batch: Batch) -> dict[str, float]:
         """Return the seconds that each extra piece of work of this update took: streams, and the critic's own learning."""
@@ -182,7 +188,7 @@ class Session:
         self.loggers.text(f"held-out {label}: {report.line()}")
         if report.success > self.state.best:
             self.state.best = report.success
-            self._save({}, best=True)
+            self._save({}, best=True, export=True)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------------------
 
@@ -204,7 +210,9 @@ class Session:
         out = Reference(self.model)
         if out.model is not self.model:  # adapters are switched off instead: nothing to keep
             folder = self.dir / "reference" / name
-            if anew:
+            if self.sharded:
+                (self.sharded.save if anew else self.sharded.load)(folder, dict(out.model.named_parameters()))
+            elif anew:
                 save_model(self.model, self.tokenizer, folder)
             else:
                 load_weights(out.model, folder)
@@ -213,21 +221,21 @@ class Session:
     def leave(self, index: int) -> None:
         """End stage `index`: the next one begins at its update 0."""
         self.state.stage, self.state.update = index + 1, 0
-        self._save({})
+        self._save({}, export=True)
 
     def maybe_save(self, parts: dict[str, Any]) -> None:
         """Write a checkpoint when one is due."""
         if self.state.update % self.config.checkpoint.every == 0:
             self._save({n: p if isinstance(p, dict) else p.state_dict() for n, p in parts.items()})
 
-    def _save(self, parts: dict[str, Any], *, best: bool = False) -> None:
+    def _save(self, parts: dict[str, Any], *, best: bool = False, export: bool = False) -> None:
+        """Write a checkpoint; `export`: with a whole model, which a sharded one takes time to put together."""
         state = dataclasses.asdict(self.state) | {"wall_s": self.elapsed()}
-        self.checkpoints.save(
-            self.state.version,
-            lambda folder: save_model(self.model, self.tokenizer, folder),
-            {"state": state, "parts": parts, "complete": not best},
-            best=best,
-        )
+        content = {"state": state, "parts": parts, "complete": not best}
+        if isinstance(self.checkpoints, Checkpoints):
+            self.checkpoints.save(self.state.version, lambda folder: save_model(self.model, self.tokenizer, folder), content, best=best)
+        else:
+            self.checkpoints.save(self.state.version, self.tokenizer if export else None, content, best=best)
 
     def _restore(self) -> None:
         found = self.checkpoints.load_latest()
@@ -236,7 +244,8 @@ class Session:
             self.loggers.rewind(-1)
             return
         folder, saved = found
-        load_weights(self.model, folder / "model")
+        if self.sharded is None:
+            load_weights(self.model, folder / "model")
         self.state = State(**saved["state"])
         self.saved = saved["parts"] or None
         self.loggers.rewind(self.state.version, self.state.evals)
@@ -259,13 +268,53 @@ class Session:
                 others.close()
         self.loggers.close()
         self.checkpoints.close()
+        self.ranks.close()
 
 
-def make_gym(others: Crew | Fleet | None, config: Config, split: str, agent: str) -> Gym:
-    """Return a gym over `split`; with a crew or fleet, its episodes are dealt to all processes, which know the player as `agent`."""
+def _check_folder(folder: Path, *, resume: bool) -> None:
+    """Raise an error where a run cannot begin, or cannot go on."""
+    if resume:
+        if (folder / "summary.json").exists():
+            raise CheckpointError(f"the run in {folder} is finished (it has a summary.json); start a new one with `agentgym run`")
+    elif (folder / "metrics.jsonl").exists() or newest(folder / "checkpoints"):  # one that never got that far may be begun anew
+        raise ConfigError(f"{folder} already holds a run. Choose another run.dir, or go on with it: agentgym resume {folder}")
+
+
+def _model(config: Config, ranks: Alone) -> tuple[Any, Any, Sharded | None]:
+    """Return model, tokenizer, and what spreads the model over processes, if anything does."""
+    if isinstance(ranks, Ranks):
+        from .shard import load  # a run in one process needs none of it
+
+        return load(config, ranks)
+    return *setup.model_of(config, config.run.device), None
+
+
+def _checkpoints(config: Config, folder: Path, sharded: Sharded | None) -> Checkpoints | ShardedCheckpoints:
+    options: dict[str, Any] = {"keep_last": config.checkpoint.keep_last, "fingerprint": configuration.fingerprint(config)}
+    if sharded is None:
+        return Checkpoints(folder / "checkpoints", **options)
+    from .shard_files import ShardedCheckpoints
+
+    return ShardedCheckpoints(folder / "checkpoints", sharded, **options)
+
+
+def _begin_folder(config: Config, folder: Path, train_tasks: list[Task], held_out: list[Task]) -> Loggers:
+    """Write what the run is, and return its loggers."""
+    write_json(folder / "config.json", configuration.to_layer(config))
+    loggers = Loggers({n: registry.bind("logger", p.name, p.options)(folder) for n, p in config.loggers.items()})
+    splits = {config.splits.train: setup.split_hash(train_tasks), config.splits.eval: setup.split_hash(held_out)}
+    write_json(folder / "manifest.json", manifest(config, splits))
+    return loggers
+
+
+def make_gym(others: Crew | Fleet | None, config: Config, split: str, agent: str, ranks: int = 1) -> Gym:
+    """Return a gym over `split`; with a crew or fleet, its episodes are dealt to all processes, which know the player as `agent`.
+
+    `ranks`: processes that play side by side and share the places.
+    """
     if isinstance(others, Fleet):
         return others.gym(config, split, agent)
-    make, places, timeout = setup.make_env(config, split), config.rollout.concurrency, config.rollout.step_timeout
+    make, places, timeout = setup.make_env(config, split), -(-config.rollout.concurrency // ranks), config.rollout.step_timeout
     if others is None:
         return Gym(make, concurrency=places, timeout=timeout)
     return CrewGym(others, agent, make, concurrency=places, timeout=timeout)

@@ -98,6 +98,16 @@ def bind_map(kind: str, parts: Mapping[str, Plugin], reserved: tuple[str, ...] =
     return {n: registry.bind(kind, p.name, {k: v for k, v in p.options.items() if k not in reserved}) for n, p in parts.items()}
 
 
+def model_of(config: Config, device: str) -> tuple[Any, Any]:
+    """Return model and tokenizer of a run, as every process of it makes them."""
+    from .model import load_model
+
+    words = corpus(config) if config.model.name == "tiny" else None
+    model, tokenizer = load_model(config.model.name, corpus=words, seed=config.run.seed, device=device, **config.model.options)
+    prepare_model(config, model, tokenizer)
+    return model, tokenizer
+
+
 def prepare_model(config: Config, model: Any, tokenizer: Any) -> None:
     """Let the critics of all stages change the model (reserve tokens of its vocabulary) before anybody copies it."""
     for c in stages_of(config).values():
@@ -123,6 +133,15 @@ def make_policy(section: Plugin, model: Any, renderer: Renderer | None) -> Polic
         raise ConfigError(f"policy {section.name!r} needs a model")
     policy: Policy = bound(model, renderer) if needs_model else bound()
     return policy
+
+
+def check_alone(policy: Policy, processes: bool) -> None:
+    """Raise ConfigError when several processes play and the policy is one that a single process must have to itself."""
+    if processes and getattr(policy, "alone", False):
+        raise ConfigError(
+            f"policy {type(policy).__name__!r} works in one process: set run.workers=1 and rollout.max_staleness=0. More engines make it faster, not "
+            "more processes that ask them"
+        )
 
 
 def make_agent(config: Config, policy: Policy, renderer: Renderer | None, *, evaluating: bool = False) -> Agent:

@@ -17,7 +17,7 @@ from agentgym.errors import ConfigError, did_you_mean
 from agentgym.types import Trajectory
 
 from .batch import Batch
-from .forward import live, rows_of
+from .forward import device_of, joined, live, micro_batches, mine
 
 
 @dataclass
@@ -28,12 +28,14 @@ class Round:
     update        number of the update in its stage, from 0
     temperature   that of the sampler
     budget        tokens of one forward pass, padding included
+    share         whether what segments begin with in common is computed once
     """
 
     trajectories: Sequence[Trajectory] = ()
     update: int = 0
     temperature: float = 1.0
     budget: int = 8192
+    share: bool = False
 
 
 class Filler(Protocol):
@@ -65,18 +67,26 @@ BUILT_IN = {
 }
 
 
+def frozen(model: nn.Module) -> nn.Module:
+    """Return a model as it is now, for scoring only; weights that nobody trains are shared with it."""
+    spread = getattr(model, "spread", None)
+    if spread is not None:
+        return spread.frozen()  # type: ignore[no-any-return]
+    shared = {id(p): p for p in model.parameters() if not p.requires_grad}
+    return copy.deepcopy(model, shared).eval().requires_grad_(False)
+
+
 class Reference:
     """The model as it is now, frozen: the same weights with their adapters off when there are adapters (no memory), else a copy."""
 
     def __init__(self, model: nn.Module) -> None:
         self._off: Callable[[], AbstractContextManager[Any]] = getattr(model, "disable_adapter", contextlib.nullcontext)
-        own = hasattr(model, "disable_adapter")
-        self.model = model if own else copy.deepcopy(model).eval().requires_grad_(False)
+        self.model = model if hasattr(model, "disable_adapter") else frozen(model)
 
-    def score(self, batch: Batch, *, temperature: float, budget: int) -> Tensor:
+    def score(self, batch: Batch, *, temperature: float, budget: int, share: bool = False) -> Tensor:
         """Return [N] ref_logp."""
         with self._off():
-            return score(self.model, batch, temperature=temperature, budget=budget)[0]
+            return score(self.model, batch, temperature=temperature, budget=budget, share=share)[0]
 
 
 def available(fillers: Iterable[Filler] = ()) -> set[str]:
@@ -113,17 +123,17 @@ def fill(
         raise ConfigError(f"there is no stream {name!r}.{did_you_mean(name, known)} Streams: {', '.join(sorted(known))}")
     theirs = {n for f in fillers.values() for n in f.provides}
     own = sorted({"logp_train", "entropy"} & wanted - theirs)
-    temperature, budget = round.temperature, round.budget
+    how: dict[str, Any] = {"temperature": round.temperature, "budget": round.budget, "share": round.share}
     if own:
         with timed(batch, f"stream/{'+'.join(own)}"):
-            logp, entropy = score(model, batch, temperature=temperature, budget=budget, entropy="entropy" in own)
+            logp, entropy = score(model, batch, entropy="entropy" in own, **how)
             found = {"logp_train": logp, "entropy": entropy}
             batch.streams |= {n: found[n] for n in own}
     if "ref_logp" in wanted - theirs:
         if reference is None:
             raise ConfigError("a method needs 'ref_logp', but the run keeps no reference model")
         with timed(batch, "stream/ref_logp"):
-            batch.streams["ref_logp"] = reference.score(batch, temperature=temperature, budget=budget)
+            batch.streams["ref_logp"] = reference.score(batch, **how)
     for name, filler in fillers.items():
         if wanted & set(filler.provides):
             with timed(batch, f"stream/{name}"):
@@ -144,17 +154,18 @@ def timed(batch: Batch, name: str) -> Iterator[None]:
 
 
 @torch.no_grad()
-def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, entropy: bool = False) -> tuple[Tensor, Tensor]:
+def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, entropy: bool = False, share: bool = False) -> tuple[Tensor, Tensor]:
     """Return (log-probability, entropy in nats) [N] of the written tokens under `model`; 0 on what was only read, entropy 0 if not asked for.
 
-    `budget`: padded tokens of one forward pass.
+    `budget`: padded tokens of one forward pass; `share`: compute what segments begin with in common once.
     """
-    device = next(model.parameters()).device
+    device = device_of(model)
     there = batch.to(device)
     logp, ent = torch.zeros(2, batch.n_tokens, device=device)
-    for rows in rows_of(there, budget):
+    for rows in mine(model, micro_batches(there, budget, share=share), lambda r: r.cells):
         found = live(model, rows, there.sampled[rows.index], temperature=temperature, entropy=entropy)
         logp[rows.index] = found["logp"]
         if entropy:
             ent[rows.index] = found["entropy"]
+    logp, ent = joined(model, logp, ent)
     return logp.to(batch.token.device), ent.to(batch.token.device)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from agentgym import registry, store
+from agentgym import registry
 from agentgym.config import Config
 from agentgym.config import stages as stages_of
 from agentgym.errors import AgentGymError, ConfigError
 from agentgym.evaluate import Report, evaluate
-from agentgym.rollout import Agent, collect
-from agentgym.types import Trajectory
+from agentgym.rollout import Agent, check_some, play_groups
+from agentgym.types import Task, Trajectory
 
 from . import setup, streams
 from .ahead import goes_ahead
 from .batch import Batch, pack
 from .call import call, takes_state
 from .cluster._open import trained_elsewhere
-from .diagnose import diagnose, staleness
+from .diagnose import diagnose, disagreement, staleness
 from .session import Session
 from .streams import Round, fill, timed
 from .update import Updater
@@ -76,6 +76,7 @@ class Stage:
         self.policy = session.policy if c.policy == session.config.policy else setup.make_policy(c.policy, model, session.renderer)
         # What an expert plays says nothing about the model, so it goes by another name.
         self.kind = "rollout" if self.policy is session.policy else "demonstration"
+        setup.check_alone(self.policy, goes_ahead(c) or session.crew is not None)
         self.agent = setup.make_agent(c, self.policy, session.renderer)
         self.gym = session.gym(c, c.splits.train, name)
         self.explore = registry.bind("explore", c.explore.name, c.explore.options)
@@ -85,9 +86,11 @@ class Stage:
         self.fillers, self.critic = setup.make_fillers(c, model, session.renderer)
         self.ahead = session.ahead(name, self.sampler.take) if goes_ahead(c) else None
         # Where others play meanwhile, this process learns alone: the cores are theirs.
-        self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew, stage=name)
+        self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew or session.sharded, stage=name)
         self.updater.check(self.credit, self.fillers.values())
         self.needs = self.updater.needs(self.credit, self.fillers.values())
+        if getattr(self.policy, "samples_elsewhere", False):  # by another program, which may disagree: that is measured at every update
+            self.needs |= {"logp_train"}
         streams.check_read(self.needs, self.fillers)
 
     def parts(self) -> dict[str, Any]:
@@ -97,6 +100,7 @@ class Stage:
 
     async def run(self) -> None:
         """Update until the count is reached or the time is up."""
+        self.tell()
         try:
             if self.ahead:
                 self.ahead.start(self.s.state.version)
@@ -112,8 +116,11 @@ class Stage:
             waiting = {n: x for others in (self.ahead, s.fleet) if others for n, x in others.metrics().items()}
             rolled = time.perf_counter()
             batch, metrics = self.learn_from(groups)
+            learnt = time.perf_counter()
             self.publish()
-            seconds = {"seconds/rollout": rolled - started, "seconds/update": time.perf_counter() - rolled}
+            metrics |= getattr(self.policy, "metrics", dict)()
+            now = time.perf_counter()
+            seconds = {"seconds/rollout": rolled - started, "seconds/update": now - rolled, "seconds/publish": now - learnt}
             s.record(self.name, {**rollout_metrics(drawn, self.kind), **waiting, **metrics, **seconds, **s.timings(batch)}, groups, batch)
             if self.c.eval.every and s.state.update % self.c.eval.every == 0 and s.state.update < count:
                 await held_out(s, f"{self.name}-{s.state.update}", full=False)
@@ -136,16 +143,21 @@ class Stage:
         r = self.c.rollout
         tasks = self.sampler.take(r.tasks)
         keyed = [(f"{self.name}-{self.s.state.update}-{draw}-{i}", t, self.seed("group", draw, i)) for i, t in enumerate(tasks)]
-        return await collect(self.gym, self.agent, keyed, self.explore, size=r.group_size, progress=self.s.progress("rollouts"))
+
+        async def work(mine: Sequence[tuple[str, Task, int]]) -> Groups:
+            return await play_groups(self.gym, self.agent, mine, self.explore, size=r.group_size, progress=self.s.progress("rollouts"))
+
+        return check_some(await self.s.ranks.deal(keyed, work))
 
     def learn_from(self, groups: Groups) -> tuple[Batch, dict[str, float]]:
         """Pack, fill the streams that somebody asks for, assign credit, and update critic and policy."""
         u, played = self.c.update, [t for g in groups for t in g]
         batch = pack(played, discount=self.c.discount)
-        round = Round([t for t in played if not t.failed], self.s.state.update, self.updater.temperature, u.tokens_per_microbatch)
+        kept = [t for t in played if not t.failed]
+        round = Round(kept, self.s.state.update, self.updater.temperature, u.tokens_per_microbatch, self.updater.share)
         fill(batch, self.needs, self.s.model, self.s.reference, round, self.fillers)
         metrics = self.assign(batch, self.credit) if self.credit is not None else {}
-        metrics |= staleness(batch, self.s.state.version)
+        metrics |= staleness(batch, self.s.state.version) | disagreement(batch, self.s.state.version)
         if self.critic is not None:
             with timed(batch, "learn/critic"):
                 metrics |= self.critic.learn(batch, round, self.generator("critic"))
@@ -166,8 +178,14 @@ class Stage:
         self.s.state.update += 1
         self.s.state.version += 1
         self.s.load(self.s.state.version)
+        self.tell()
         if self.ahead:
             self.ahead.publish(self.s.state.version)
+
+    def tell(self) -> None:
+        """Tell a policy that only this stage has which weights it plays with."""
+        if self.policy is not self.s.policy:
+            self.policy.load(None, self.s.state.version)
 
     def seed(self, *parts: Any) -> int:
         return setup.seed_of(self.c.run.seed, self.name, self.s.state.update, *parts) % 2**40
@@ -213,19 +231,18 @@ async def held_out(s: Session, label: str, *, full: bool) -> Report:
     agent: Agent = setup.make_agent(s.config, s.policy, s.renderer, evaluating=True)
     tasks = s.panel.some(None if full else s.config.eval.tasks)
     finished: list[Trajectory] = []
-    play = s.panel.player(agent)
+    k = s.config.eval.k
+    play = await s.ranks.deal_episodes(s.panel.player(agent), [(t, i) for t in tasks for i in range(k)])
 
     async def keep(task: Any, sample: int) -> Trajectory:
         out = await play(task, sample)
         finished.append(out)
         return out
 
-    report = await evaluate(keep, tasks, k=s.config.eval.k, concurrency=len(tasks) * s.config.eval.k, progress=s.progress(f"evaluation {label}"))
+    report = await evaluate(keep, tasks, k=k, concurrency=len(tasks) * k, progress=s.progress(f"evaluation {label}"))
     s.check()
     s.evaluated(label, report)
-    path: Path = s.dir / "eval" / f"{label}.jsonl.gz"
-    path.unlink(missing_ok=True)
-    store.write(path, sorted(finished, key=lambda t: t.task.id))
+    s.keep("eval", label, sorted(finished, key=lambda t: t.task.id))
     return report
 
 

@@ -20,14 +20,18 @@ from . import streams
 from .batch import TOKEN, Batch
 from .call import FOR_CREDIT, LIVE, PACKED, call, check, columns, name_of, takes_state
 from .call import needs as columns_needed
-from .forward import Rows, live, rows_of
+from .forward import MicroBatch, device_of, live, micro_batches
+from .ops import full
+from .prefix import shares
 
 if TYPE_CHECKING:
     from .crew import Crew
+    from .shard import Sharded
     from .streams import Filler
 
 Objective = tuple[str, Callable[..., Any], float]  # name, function, coefficient
 Plan = Sequence[tuple[Tensor, Tensor]]  # per objective: what each token counts, and its coefficient in the loss
+_DEALT = 2048  # tokens of the smallest micro-batch that a crew's work is cut into
 Decay = Literal["constant", "linear", "cosine"]
 _SUMMED = ("tokens", "seconds", "skipped", "updates")  # metrics that add up over the steps of a round; the others are averaged
 
@@ -78,6 +82,7 @@ class Updater:
     reduce                (loss, weight, segment) → scalar, linear in the loss
     clip_norm             largest norm of the whole gradient; None leaves it alone
     tokens_per_microbatch tokens of one forward pass, padding included; a matter of memory and speed only
+    share                 whether what segments begin with in common is computed once; a matter of memory and speed only
     temperature           that of the sampler, so that log-probabilities are of the same distribution
     updates               optimiser steps taken; read by `schedule`, a factor on each group's own learning rate
     state                 memory of the objectives that ask for it, by name
@@ -92,10 +97,11 @@ class Updater:
     schedule: Callable[[int], float] = field(default_factory=Schedule)
     clip_norm: float | None = 1.0
     tokens_per_microbatch: int = 8192
+    share: bool = False
     temperature: float = 1.0
     updates: int = 0
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
-    crew: Crew | None = None
+    crew: Crew | Sharded | None = None
     stage: str = ""
 
     def __post_init__(self) -> None:
@@ -103,10 +109,10 @@ class Updater:
             group.setdefault("initial_lr", group["lr"])
         self._fns = [f for _, f, _ in self.objectives]
         self._live = [set(LIVE) & columns_needed([fn]) for fn in self._fns]
-        self._device = next(self.model.parameters()).device
+        self._device = device_of(self.model)
 
     @classmethod
-    def from_config(cls, config: Config, model: nn.Module, *, crew: Crew | None = None, stage: str = "") -> Updater:
+    def from_config(cls, config: Config, model: nn.Module, *, crew: Crew | Sharded | None = None, stage: str = "") -> Updater:
         """Bind the parts that a stage's configuration names. Raises ConfigError when there is no objective."""
         if not config.objectives:
             known = ", ".join(sorted(registry.names("objective")))
@@ -128,6 +134,7 @@ class Updater:
             schedule=Schedule(u.warmup, u.decay, u.count * u.passes * u.minibatches),
             clip_norm=u.clip_norm or None,
             tokens_per_microbatch=u.tokens_per_microbatch,
+            share=shares(model, u.shared_prefix),
             temperature=config.rollout.temperature if drawn else 1.0,
             crew=crew,
             stage=stage,
@@ -180,10 +187,17 @@ class Updater:
         part = self.weigh(part) if part.weight is None else part
         plan = [self._plan(part, part.weight, objective) for objective in self.objectives]
         self.optimizer.zero_grad(set_to_none=True)
-        meter = self._gradient(part, list(rows_of(part, self.tokens_per_microbatch)), plan)
+        meter = self._gradient(part, list(micro_batches(part, self._budget(part), share=self.share)), plan)
         metrics = meter.metrics() | self._apply()
-        metrics |= {"tokens": float(part.n_tokens), "padding": 1 - part.n_tokens / max(meter.cells, 1)}
+        computed = meter.cells - meter.padding
+        metrics |= {"tokens": float(part.n_tokens), "padding": meter.padding / max(meter.cells, 1), "shared": 1 - computed / max(part.n_tokens, 1)}
         return metrics | {"seconds": time.perf_counter() - start}
+
+    def _budget(self, part: Batch) -> int:
+        """Return the tokens of a micro-batch: fewer where a crew would have nothing to deal out evenly."""
+        if self.crew is None:
+            return self.tokens_per_microbatch
+        return min(self.tokens_per_microbatch, max(_DEALT, part.n_tokens // (2 * self.crew.n)))
 
     def _plan(self, part: Batch, weight: Tensor | None, objective: Objective) -> tuple[Tensor, Tensor]:
         """Return what each token counts in an objective: base [N] (0 or 1, or the objective's own) and c [N] = ∂reduce/∂loss.
@@ -204,32 +218,32 @@ class Updater:
         (c,) = torch.autograd.grad(total, loss)
         return base, c
 
-    def _gradient(self, part: Batch, work: list[Rows], plan: Plan) -> Meter:
+    def _gradient(self, part: Batch, work: list[MicroBatch], plan: Plan) -> Meter:
         """Add the gradient of all micro-batches, a share of them computed by each process of the crew."""
         if self.crew is None or any(takes_state(fn) for fn in self._fns):  # memory must not differ between processes
             return self.backward(part, work, plan)
         shares = self.crew.share(work)
         self.crew.start(self.stage, shares, part, plan)
         meter = self.backward(part, shares[0], plan)
-        for theirs in self.crew.finish():
+        for theirs in self.crew.finish(meter):
             meter.add(theirs)
         return meter
 
-    def backward(self, part: Batch, work: Iterable[Rows], plan: Plan) -> Meter:
+    def backward(self, part: Batch, work: Iterable[MicroBatch], plan: Plan) -> Meter:
         """Add the gradient of some micro-batches and return what was measured on the way."""
         meter = Meter()
         for rows in work:
             self._backward(part, rows, plan, meter)
         return meter
 
-    def _backward(self, part: Batch, rows: Rows, plan: Plan, meter: Meter) -> None:
+    def _backward(self, part: Batch, rows: MicroBatch, plan: Plan, meter: Meter) -> None:
         """Add the gradient of one micro-batch."""
         found, written = self._forward(part, rows, plan)
         i = rows.index
         have = columns(part)
         token_level = {*TOKEN, *part.streams}
         view = {n: have[n][i] if n in token_level else have[n] for n in have} | {"segment": rows.segment()} | found
-        total = found["logp"].new_zeros(())
+        total = found["logp"][:0].sum()  # 0, with a graph: a sharded model needs every backward pass of every process
         for (name, fn, coefficient), (base, c) in zip(self.objectives, plan, strict=True):
             state = {"state": self.state.setdefault(name, {})} if takes_state(fn) else {}
             loss, extra = _loss_and_extra(call(fn, view, **state))
@@ -238,11 +252,12 @@ class Updater:
             meter.add_loss(name, coefficient, part_of_loss)
             meter.add_tokens(name, extra, base[i])
         meter.add_tokens("", {"nll": -found["logp"]} | {n: found[n] for n in ("entropy",) if n in found}, written)
-        meter.cells += rows.ids.numel()
+        meter.cells += rows.cells
+        meter.padding += rows.padding
         if total.requires_grad:
             total.backward()
 
-    def _forward(self, part: Batch, rows: Rows, plan: Plan) -> tuple[dict[str, Tensor], Tensor]:
+    def _forward(self, part: Batch, rows: MicroBatch, plan: Plan) -> tuple[dict[str, Tensor], Tensor]:
         """Return the live columns [M] that the objectives name, where they have a weight, and which tokens were written [M]."""
         i = rows.index
         wanted = written = part.sampled[i] & part.scored[i]
@@ -267,7 +282,7 @@ class Updater:
     def _apply(self) -> dict[str, float]:
         """Clip, check and apply the gradient; one that is not finite is dropped and counted."""
         found = [p for g in self.optimizer.param_groups for p in g["params"] if p.grad is not None]
-        norm = float(nn.utils.get_total_norm([p.grad for p in found])) if found else 0.0
+        norm = float(full(nn.utils.get_total_norm([p.grad for p in found]))) if found else 0.0
         finite = math.isfinite(norm)
         factor = self.schedule(self.updates)
         if finite:
@@ -304,7 +319,7 @@ class Meter:
         self.loss: dict[str, float] = defaultdict(float)
         self.sums: dict[str, tuple[float, float]] = {}
         self.owner: dict[str, str] = {}
-        self.cells = 0
+        self.cells = self.padding = 0
 
     def add_loss(self, name: str, coefficient: float, loss: Tensor) -> None:
         self.loss[f"loss/{name}"] += float(loss.detach())
@@ -322,6 +337,7 @@ class Meter:
     def add(self, other: Meter) -> None:
         """Add what another process measured."""
         self.cells += other.cells
+        self.padding += other.padding
         for name, loss in other.loss.items():
             self.loss[name] += loss
         for key, (total, n) in other.sums.items():

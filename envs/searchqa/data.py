@@ -12,9 +12,7 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentgym.errors import DataError, did_you_mean
+from agentgym.errors import DataError
+from agentgym.rows import SUFFIXES, rows, short
 
 SOURCES = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
-SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
 _SPLITS = {"train": "train", "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev", "test": "test"}
 _EXPECTED = (
     "expected a question (question, env_kwargs.question, extra_info.question, or a prompt that ends in 'Question: …') and right answers "
@@ -57,12 +55,11 @@ def load(path_or_name: str | Path, *, split: str | None = None, limit: int | Non
         raise DataError(f"load({name!r}, limit={limit}): expected at least 1, or None for all")
     if name == "factbook":
         return _factbook(split)[:limit]
-    rows = _hub(name, split) if name.startswith("hub:") else _rows(Path(path_or_name))
     wanted = _split(split) if split is not None else ""
     out: list[Question] = []
     seen: Counter[str] = Counter()
     splits: Counter[str] = Counter()
-    for where, row, hints in rows:
+    for where, row, hints in _rows(name, split):
         question = _question(row, where, hints)
         splits[question.split] += 1
         seen[question.id] += 1  # counted before the split is looked at: an id does not depend on which split is asked for
@@ -89,99 +86,28 @@ def _factbook(split: str | None) -> list[Question]:
 _Row = tuple[str, Any, tuple[str, ...]]  # where it stands, what stands there, names that may tell the source, the first of them also the split
 
 
-def _rows(path: Path) -> Iterator[_Row]:
-    suffix = next((s for s in sorted(SUFFIXES, key=len, reverse=True) if path.name.endswith(s)), None)
-    if suffix is None:
-        close = did_you_mean(path.suffix, SUFFIXES)
-        raise DataError(f"cannot tell the format of {path} by its name; known endings: {', '.join(SUFFIXES)}; or hub:owner/name, or factbook.{close}")
-    if not path.is_file():
-        raise DataError(f"there is no file {path}; expected a set of questions in one of the formats {', '.join(SUFFIXES)}")
-    hints = (path.name.removesuffix(suffix), path.resolve().parent.name)
-    if suffix == ".parquet":
-        rows = _parquet(path)
-    else:
-        text = _text(path)
-        rows = _lines(text, path) if suffix.startswith(".jsonl") else _list(text, path)
-    for number, row in rows:
-        yield f"{path}, row {number}", row, hints
-
-
-def _text(path: Path) -> str:
-    try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return data.decode("utf-8-sig")
-    except (OSError, EOFError, ValueError) as e:  # a cut-off archive, no access, bytes that are no text
-        raise DataError(f"cannot read {path}: {e}; expected UTF-8 text{' in a gzip archive' if path.suffix == '.gz' else ''}") from e
-
-
-def _lines(text: str, path: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, _json(line, f"{path}, row {number}", "one JSON object a line (a list of them: name the file .json)")
-
-
-def _list(text: str, path: Path) -> Iterator[tuple[int, Any]]:
-    data = _json(text, str(path), "a list of JSON objects (one a line: name the file .jsonl)")
-    data = data.get("data", data) if isinstance(data, dict) else data
-    if not isinstance(data, list):
-        raise DataError(f"{path} holds {_short(data)}; expected a list of JSON objects, or such a list under the key 'data'")
-    yield from enumerate(data, start=1)
-
-
-def _json(text: str, where: str, expected: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as e:
-        raise DataError(f"{where} is no JSON ({e}): {text[:80]!r}; expected {expected}") from e
-
-
-def _parquet(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as e:
-        raise DataError(f"reading {path} needs the package pyarrow: pip install pyarrow") from e
-    number = 0
-    try:
-        with pyarrow.parquet.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=1000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except (pyarrow.ArrowException, OSError) as e:
-        raise DataError(f"cannot read {path} as parquet: {e}") from e
-
-
-def _hub(name: str, split: str | None) -> Iterator[_Row]:
-    """Yield the rows of `hub:owner/name[:config]`: of one split, or of all of them."""
-    from datasets import load_dataset
-
+def _rows(name: str, split: str | None) -> Iterator[_Row]:
+    """Yield the rows of a file, or of `hub:owner/name[:config]`: of one split, or of all of them."""
     repo, _, config = name.removeprefix("hub:").partition(":")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
-        raise DataError(f"{name!r} names no data set; expected hub:owner/name or hub:owner/name:config")
-    try:
-        found = load_dataset(repo, config or None, split=split)
-    except Exception as e:  # the library raises dozens of types for: no network, no such name, config or split, no access
-        raise DataError(
-            f"cannot load {repo}{f' ({config})' if config else ''}{f', split {split!r}' if split else ''} from the hub: {type(e).__name__}: {e}; "
-            f"check name, config, split and network, or give the path of a file: {', '.join(SUFFIXES)}"
-        ) from e
-    for part, table in {split: found}.items() if split is not None else found.items():
-        for number, row in enumerate(table, start=1):
-            yield f"{name} ({part}), row {number}", row, (str(part), config, repo.rpartition("/")[2])
+    path = Path(name)
+    stem = next((path.name.removesuffix(s) for s in sorted(SUFFIXES, key=len, reverse=True) if path.name.endswith(s)), path.name)
+    for where, row, part in rows(name, split, what="a set of questions", key="data", also=", or factbook"):
+        yield where, row, (part, config, repo.rpartition("/")[2]) if name.startswith("hub:") else (stem, path.resolve().parent.name)
 
 
 # --- one row -------------------------------------------------------------------------------------------------------
 
 
 def _question(row: Any, where: str, hints: tuple[str, ...]) -> Question:
+    if isinstance(row, DataError):
+        raise row
     if not isinstance(row, dict):
-        raise DataError(f"{where} is {_short(row)}; expected an object: {_EXPECTED}")
+        raise DataError(f"{where} is {short(row)}; expected an object: {_EXPECTED}")
     info, task = _dict(row, "extra_info"), _dict(row, "env_kwargs")
     text = next((q.strip() for q in (row.get("question"), task.get("question"), info.get("question")) if isinstance(q, str) and q.strip()), "")
     text = text or _from_prompt(row.get("prompt"))
     if not text:
-        raise DataError(f"{where} has no question in {_short(row)}; {_EXPECTED}")
+        raise DataError(f"{where} has no question in {short(row)}; {_EXPECTED}")
     answers = _answers(row, task, where)
     source = _source(str(row.get("data_source") or task.get("data_source") or ""), hints)
     own = next((row[key] for key in ("id", "_id") if row.get(key) not in (None, "")), None)
@@ -214,12 +140,12 @@ def _from_prompt(prompt: Any) -> str:
 def _answers(row: Mapping[str, Any], task: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """Return the right answers, each once, in the order of the row."""
     if row.get("is_impossible") is True or row.get("answerable") is False:
-        raise DataError(f"{where} is marked as not answerable: {_short(row)}; leave such rows out")
+        raise DataError(f"{where} is marked as not answerable: {short(row)}; leave such rows out")
     places = {key: row.get(key) for key in ("golden_answers", "answers", "answer")}
     places |= {"env_kwargs.ground_truth": task.get("ground_truth"), "reward_model.ground_truth": _dict(row, "reward_model").get("ground_truth")}
     given = {place: value for place, value in places.items() if value is not None}
     if not given:
-        raise DataError(f"{where} has no right answers in {_short(row)}; {_EXPECTED}")
+        raise DataError(f"{where} has no right answers in {short(row)}; {_EXPECTED}")
     place, value = next(iter(given.items()))
     found = value
     if isinstance(found, dict):  # Search-R1: target; SQuAD: text; TriviaQA: value and aliases
@@ -227,7 +153,7 @@ def _answers(row: Mapping[str, Any], task: Mapping[str, Any], where: str) -> tup
         found = [a for part in found for a in (part if isinstance(part, list) else [part])]
     found = [found] if isinstance(found, str | int | float) and not isinstance(found, bool) else found
     if not isinstance(found, list) or not all(isinstance(a, str | int | float) and str(a).strip() for a in found) or not found:
-        raise DataError(f"{where}: {place} is {_short(value)}; expected a text or a list of texts, none of them empty, at least one")
+        raise DataError(f"{where}: {place} is {short(value)}; expected a text or a list of texts, none of them empty, at least one")
     return tuple(dict.fromkeys(str(a).strip() for a in found))
 
 
@@ -250,8 +176,3 @@ def _split(name: str) -> str:
     """Return the name of a split, the same for all of its spellings."""
     word = _split_of((name,))  # a hub's slice, `train[:10]`, is of train
     return _SPLITS.get(word, name)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"

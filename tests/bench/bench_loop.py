@@ -38,6 +38,7 @@ from agentgym import registry
 from agentgym.env import TextEnv, make
 from agentgym.renderer import Renderer
 from agentgym.rollout import Agent, Gym, collect
+from agentgym.trainers import prefix
 from agentgym.trainers.batch import Batch, pack
 from agentgym.trainers.call import call
 from agentgym.trainers.model import load_model
@@ -229,7 +230,8 @@ def update(model: Any, played: list[Trajectory]) -> Batch:
 def updater(model: Any) -> Updater:
     optimizer = registry.bind("optimizer", "adamw", {"lr": 1e-6})(model.named_parameters())
     objectives = [("clip", registry.bind("objective", "clip", {}), 1.0)]
-    return Updater(model, optimizer, objectives, registry.bind("reduce", "token_mean", {}), tokens_per_microbatch=16_384)
+    share = prefix.shares(model, "auto")  # the default of a run
+    return Updater(model, optimizer, objectives, registry.bind("reduce", "token_mean", {}), tokens_per_microbatch=16_384, share=share)
 
 
 def part(name: str) -> dict[str, float]:

@@ -26,6 +26,7 @@ from agentgym.renderer import Renderer
 from agentgym.trainers import setup
 from agentgym.trainers.batch import Batch, pack
 from agentgym.trainers.crew import Crew
+from agentgym.trainers.forward import Rows
 from agentgym.trainers.model import load_model
 from agentgym.trainers.session import make_gym
 from agentgym.trainers.train import train
@@ -124,9 +125,9 @@ def test_two_runs_of_a_crew_are_the_same(toy: Callable[..., Config], tmp_path: P
 def test_work_is_dealt_by_size_alone() -> None:
     crew = object.__new__(Crew)
     crew.n = 3
-    rows = [type("R", (), {"ids": torch.zeros(n)})() for n in (5, 9, 1, 7, 3, 8)]
-    shares = crew.share(rows)  # type: ignore[arg-type]
-    assert [[r.ids.numel() for r in s] for s in shares] == [[9, 1], [8, 3], [7, 5]]
+    rows = [Rows(torch.zeros(1, n), torch.ones(1, n, dtype=torch.bool), torch.arange(n)) for n in (5, 9, 1, 7, 3, 8)]
+    shares = crew.share(rows)
+    assert [[r.cells for r in s] for s in shares] == [[9, 1], [8, 3], [7, 5]]
     assert sorted(id(r) for s in shares for r in s) == sorted(map(id, rows))
 
 
@@ -167,7 +168,7 @@ def test_a_helpers_own_failure_comes_with_its_traceback(crewed: tuple[Config, An
     batch = batch_of(config, model, tokenizer)
     crew.start("no such stage", [[], []], batch, [])
     with pytest.raises(PolicyError, match=r"(?s)helper process agentgym-helper-1 failed:.*KeyError: 'no such stage'"):
-        crew.finish()
+        crew.finish(None)
     pids = [m.process.pid for m in crew._mates]
     crew.close()
     assert not any(running(p) for p in pids if p)

@@ -10,6 +10,7 @@ from torch import nn
 from agentgym import registry
 from agentgym.config import Config, stages
 from agentgym.errors import ConfigError
+from agentgym.policy import Policy
 from agentgym.types import Task
 
 from ..ahead import Ahead, goes_ahead
@@ -24,11 +25,23 @@ def backend_of(config: Config) -> Backend:
     return backend
 
 
-def open_fleet(config: Config, model: nn.Module, tokenizer: Any, *, say: Callable[[str], None]) -> Fleet | None:
-    """Place engines and environment workers; None where both are in this process. Raises ConfigError on what does not fit together."""
+def open_fleet(config: Config, model: nn.Module, tokenizer: Any, policy: Policy, *, alone: bool, say: Callable[[str], None]) -> Fleet | None:
+    """Place engines and environment workers; None where both are in this process.
+
+    policy  of the run, as this process has made it;  alone: one process has the whole model. Raises ConfigError on what does not fit together.
+    """
     backend = backend_of(config)
     if not backend.engines.number and not backend.envs.number:
         return None
+    if not alone:
+        raise ConfigError(
+            "cluster.engines and cluster.envs serve one trainer with a whole model; where a model is spread over several processes (shard.ranks, "
+            "torchrun) each of them plays itself: leave cluster out"
+        )
+    if getattr(policy, "alone", False) and backend.engines.number > 1:
+        raise ConfigError(
+            f"policy {type(policy).__name__!r} works in one process: set cluster.engines.number to 0 or 1, and give the policy more engines"
+        )
     ahead = any(goes_ahead(c) for c in stages(config).values())
     if config.run.workers > 1:
         raise ConfigError(

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from agentgym.errors import ConfigError
 
+from ..forward import MicroBatch, Rows
+
 Freeze = Literal["none", "attention", "backbone"]
 _MLP = re.compile(r"(^|\.)(mlp|ffn|feed_forward|fc1|fc2|experts|block_sparse_moe)(\.|$)")
 
@@ -39,6 +41,18 @@ class Net(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Return [rows, L] float32. Causal attention never looks at padding to the right, so no mask is needed."""
         hidden = self.backbone(input_ids=ids, use_cache=False).last_hidden_state
+        return self._value(hidden)
+
+    def of(self, rows: MicroBatch) -> Tensor:
+        """Return [cells] float32 the value after each cell of a micro-batch; `rows.at` points into them."""
+        if isinstance(rows, Rows):
+            found: Tensor = self(rows.ids)
+            return found.flatten()
+        from ..tree_attention import hidden
+
+        return self._value(hidden(self.backbone, rows))
+
+    def _value(self, hidden: Tensor) -> Tensor:
         value: Tensor = self.head(hidden.float()).squeeze(-1)
         return value
 

@@ -15,7 +15,7 @@ from agentgym.renderer import Renderer
 from .. import reserve
 from ..batch import Batch
 from ..chain import Chain, advantages, chain_of_turns
-from ..forward import features, rows_of
+from ..forward import micro_batches, states
 from ..ops import is_last
 from ..streams import Round
 from ._values import explained_variance
@@ -76,7 +76,7 @@ class autoregressive:
         value_kind               1 where a token ends the state of a step, 2 where it ends its action; where a step adds nothing to its context,
                                  both are one token, and it counts as state
         """
-        p = self._probe(batch, round.budget)
+        p = self._probe(batch, round)
         value, after = self._scale * torch.where(batch.scored, F.pad(p[:-1], (1, 0)), 0.0), self._scale * p
         chain = chain_of_turns(batch.sampled, batch.step, batch.step_traj)
         state, action = targets(batch, value, after, chain, discount=self._discount, lam=self._lam)
@@ -85,12 +85,12 @@ class autoregressive:
             kind[where], target[where] = number, y / self._scale
         return {"value": value, "next_value": after, "value_old": p, "value_target": target, "value_kind": kind}
 
-    def _probe(self, batch: Batch, budget: int) -> Tensor:
+    def _probe(self, batch: Batch, round: Round) -> Tensor:
         """Return p [N] of the context that ends with each token."""
         there = batch.to(next(self._model.parameters()).device)
         value, out = reserve.probe(self._model), torch.zeros(batch.n_tokens, device=there.token.device)
-        for rows in rows_of(there, budget):
-            out[rows.index] = value(rows.flat(features(self._model, rows.ids)[0]))
+        for rows in micro_batches(there, round.budget, share=round.share):
+            out[rows.index] = value(states(self._model, rows)[0][rows.at])
         return out.to(batch.token.device)
 
     def learn(self, batch: Batch, round: Round, generator: torch.Generator) -> dict[str, float]:
@@ -109,13 +109,13 @@ class autoregressive:
             found = explained_variance(value, aim)
             out |= {} if found is None else {f"critic/{name}": found}
         if self.warming(round.update):
-            self._fit(batch, chain, round.budget)
+            self._fit(batch, chain, round)
         else:
             self._sums = {}
         return out
 
     @torch.no_grad()
-    def _fit(self, batch: Batch, chain: Chain, budget: int) -> None:
+    def _fit(self, batch: Batch, chain: Chain, round: Round) -> None:
         """Set the two rows by least squares over this round and those before: p · R_max is to be the return, in states and after actions."""
         blank = torch.zeros(batch.n_tokens)
         returns, _ = targets(batch, blank, blank, chain, discount=self._discount, lam=1.0)
@@ -123,10 +123,10 @@ class autoregressive:
         count, aim = (blank.index_add(0, where, x) for x in (torch.ones(len(where)), returns.repeat(2) / self._scale))
         there = batch.to(next(self._model.parameters()).device)
         here = (count > 0).to(there.token.device)
-        for rows in rows_of(there, budget):
+        for rows in micro_batches(there, round.budget, share=round.share):
             own = rows.index[here[rows.index]].cpu()
             n, y = count[own].double(), aim[own].double()
-            x = rows.flat(features(self._model, rows.ids)[0])[here[rows.index]].cpu().double()
+            x = states(self._model, rows)[0][rows.at[here[rows.index]]].cpu().double()
             for name, part in (("xx", x.T @ (n[:, None] * x)), ("xy", x.T @ y)):
                 self._sums[name] = self._sums[name] + part if name in self._sums else part
         xx = self._sums["xx"]

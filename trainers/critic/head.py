@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agentgym.errors import ConfigError
@@ -16,7 +15,7 @@ from agentgym.renderer import Renderer
 
 from ..batch import Batch
 from ..chain import Truncation, advantages, chain_of_tokens
-from ..forward import Rows, rows_of
+from ..forward import MicroBatch, micro_batches
 from ..optimizer.adamw import adamw
 from ..streams import Round
 from ..update import Schedule, split
@@ -85,9 +84,9 @@ class head:
         """Return value [N], V of the context that each token was written in (0 at the first of a segment), and next_value [N], with the token."""
         there = batch.to(self.net.device)
         value, after = torch.zeros(2, batch.n_tokens, device=self.net.device)
-        for rows in rows_of(there, round.budget):
-            v = self._scale * self.net(rows.ids)
-            value[rows.index], after[rows.index] = rows.flat(F.pad(v[:, :-1], (1, 0))), rows.flat(v)
+        for rows in micro_batches(there, round.budget, share=round.share):
+            v = self._scale * self.net.of(rows)[rows.at]
+            value[rows.index], after[rows.index] = torch.where(rows.first, 0.0, v.roll(1)), v
         return {"value": value.to(batch.token.device), "next_value": after.to(batch.token.device)}
 
     def learn(self, batch: Batch, round: Round, generator: torch.Generator) -> dict[str, float]:
@@ -100,7 +99,7 @@ class head:
         target = self._target(batch, value, have["next_value"])
         there = replace(batch, streams={"old": value / self._scale, "target": target / self._scale}).to(self.net.device)
         parts = [part for _ in range(self._updates) for part in split(batch, self._minibatches, generator)]
-        steps = [self._step(there.select(part), round.budget) for part in parts]
+        steps = [self._step(there.select(part), round) for part in parts]
         loss, norm = (sum(x) / len(steps) for x in zip(*steps, strict=True))
         out = {"critic/loss": loss, "critic/grad_norm": norm, "critic/value_mean": float(value[written].mean())}
         found = explained_variance(value[written], target[written])
@@ -113,10 +112,10 @@ class head:
         a = self._advantages(chain, reward, value, next_value, batch.truncated)
         return chain.tokens(value[chain.first] + a, batch.n_tokens)
 
-    def _step(self, batch: Batch, budget: int) -> tuple[float, float]:
+    def _step(self, batch: Batch, round: Round) -> tuple[float, float]:
         """Take one optimiser step over a batch; return the loss and the gradient's norm before clipping."""
         self._optimizer.zero_grad()
-        loss = self.backward(batch, budget)
+        loss = self.backward(batch, round.budget, share=round.share)
         norm = float(nn.utils.clip_grad_norm_(self.net.parameters(), self._clip_norm))
         for group in self._optimizer.param_groups:
             group["lr"] = self._lr * self._schedule(self._steps)
@@ -125,25 +124,24 @@ class head:
             self._steps += 1
         return loss, norm
 
-    def backward(self, batch: Batch, budget: int) -> float:
+    def backward(self, batch: Batch, budget: int, *, share: bool = False) -> float:
         """Add the gradient of the mean loss over the written tokens of a batch, and return that loss, in units of scale².
 
         The batch has the streams old and target [N], in units of scale. Each micro-batch is divided by the count of the whole batch, so that
-        its size, `budget` tokens with padding, changes nothing.
+        its size, `budget` tokens with padding, changes nothing, nor does `share`: what segments begin with in common is computed once.
         """
         count = int((batch.sampled & batch.scored).sum())
         loss = 0.0
-        for rows in rows_of(batch, budget):
+        for rows in micro_batches(batch, budget, share=share):
             part = self._loss(batch, rows) / count
             part.backward()
             loss += float(part.detach())
         return loss
 
-    def _loss(self, batch: Batch, rows: Rows) -> Tensor:
+    def _loss(self, batch: Batch, rows: MicroBatch) -> Tensor:
         """Return the sum of the losses of the written tokens of a micro-batch."""
         written = (batch.sampled & batch.scored)[rows.index]
-        i, keep = rows.index[written], torch.zeros_like(rows.inside).masked_scatter(rows.inside, written)
-        v = self.net(rows.ids)[:, :-1][keep[:, 1:]]
+        i, v = rows.index[written], self.net.of(rows)[rows.at[written.nonzero()[:, 0] - 1]]
         old, target = batch.streams["old"][i], batch.streams["target"][i]
         near = old + (v - old).clamp(-self._clip, self._clip)
         return 0.5 * torch.maximum((v - target).square(), (near - target).square()).sum()

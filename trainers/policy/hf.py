@@ -38,6 +38,7 @@ class hf:
     """
 
     wants = "tokens"
+    shards = True  # plays with what ranks.Ranks.whole gathers
 
     def __init__(
         self,

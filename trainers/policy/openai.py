@@ -14,6 +14,9 @@ from agentgym.formats.openai import from_wire, to_wire, tools_field
 from agentgym.policy import Request, TextPolicy
 from agentgym.types import Completion, Sampling
 
+from ._pace import Pace, retry_after
+from ._usage import Usage
+
 _RETRY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}
 
@@ -26,10 +29,15 @@ class openai(TextPolicy):
 
     api_key_env   environment variable that holds the key; may be unset for a server on this machine
     timeout       seconds for one answer, connection included
-    retries       further tries after 408, 409, 425, 429, 5xx, a lost connection or a time-out
-    backoff       seconds before the first retry; doubled each time, at most 30, and at least what the server asks for
-                  (Retry-After)
+    retries       further tries after 408, 409, 425, 5xx, a lost connection or a time-out
+    backoff       seconds before the first retry; doubled each time, at most 30, with jitter, and at least what the server
+                  asks for (Retry-After)
     connections   requests in flight at once
+    per_minute    requests a minute; 0 = no limit of ours
+    rate_wait     seconds that one request may wait, all in all, because the endpoint is over its rate limit (429); these are
+                  no retries, and the whole policy pauses meanwhile
+    price_in, price_out, price_cached  per million tokens, for the cost in the report: tokens read, written, and read from
+                  the endpoint's cache (default: as price_in)
     length_field  name of the token limit in the request (newer OpenAI models: max_completion_tokens)
     extra         further fields of the request's body, sent as they are
     """
@@ -44,6 +52,11 @@ class openai(TextPolicy):
         retries: int = 5,
         backoff: float = 1.0,
         connections: int = 64,
+        per_minute: float = 0.0,
+        rate_wait: float = 600.0,
+        price_in: float = 0.0,
+        price_out: float = 0.0,
+        price_cached: float | None = None,
         length_field: str = "max_tokens",
         extra: dict[str, Any] | None = None,
     ) -> None:
@@ -57,6 +70,9 @@ class openai(TextPolicy):
             )
         if timeout <= 0 or retries < 0 or backoff < 0 or connections < 1:
             raise ConfigError("policy 'openai': timeout must be > 0, retries and backoff >= 0, connections >= 1")
+        if min(per_minute, rate_wait, price_in, price_out, price_cached or 0.0) < 0:
+            raise ConfigError("policy 'openai': per_minute, rate_wait and prices are at least 0")
+        self.rate_wait, self._pace, self._usage = rate_wait, Pace(backoff, per_minute), Usage(price_in, price_out, price_cached)
         self.model, self.url = model, f"{base_url.rstrip('/')}/chat/completions"
         self.timeout, self.retries, self.backoff, self.connections = timeout, retries, backoff, connections
         self.length_field, self.extra = length_field, dict(extra or {})
@@ -70,27 +86,46 @@ class openai(TextPolicy):
         if not request.messages:
             raise PolicyError(f"episode {request.episode!r} sends no messages; policy 'openai' reads request.messages")
         body = self._body(request, sampling)
-        delay, reason = self.backoff, ""
-        for attempt in range(self.retries + 1):
-            if attempt:
-                await asyncio.sleep(delay)
-                delay = min(30.0, 2 * delay)
+        attempt, refusals, limited, reason = 0, 0, 0.0, ""
+        while True:
             try:
                 response = await self._post(body)
             except (TimeoutError, httpx.TimeoutException):
-                reason = f"no answer within {self.timeout:g} s"
-                continue
+                delay, reason = 0.0, f"no answer within {self.timeout:g} s"
             except httpx.TransportError as e:
-                reason = f"{type(e).__name__}: {e}"
-                continue
-            if response.status_code == 200:
-                return self._completion(response, sampling.stop)
-            reason = f"HTTP {response.status_code}: {response.text[:300]!r}"
-            if response.status_code not in _RETRY:
-                raise PolicyError(f"{self.url} (model {self.model!r}) refused the request: {reason}")
-            delay = max(delay, _retry_after(response))
-        tries = f"{self.retries + 1} {'try' if self.retries == 0 else 'tries'}"
-        raise PolicyError(f"{self.url} (model {self.model!r}) gave no answer in {tries}; the last one: {reason}")
+                delay, reason = 0.0, f"{type(e).__name__}: {e}"
+            else:
+                if response.status_code == 200:
+                    return self._completion(response, sampling.stop)
+                reason = f"HTTP {response.status_code}: {response.text[:300]!r}"
+                if response.status_code not in _RETRY or "insufficient_quota" in response.text:
+                    raise PolicyError(f"{self.url} (model {self.model!r}) refused the request: {reason}")
+                delay = retry_after(response.headers)
+                if response.status_code == 429:
+                    limited += self._hold(max(delay, self._pace.delay(refusals), 0.05), limited, reason)
+                    refusals += 1
+                    continue
+            if attempt >= self.retries:
+                tries = f"{self.retries + 1} {'try' if self.retries == 0 else 'tries'}"
+                raise PolicyError(f"{self.url} (model {self.model!r}) gave no answer in {tries}; the last one: {reason}")
+            self._usage.add(retries=1)
+            await asyncio.sleep(max(min(60.0, delay), self._pace.delay(attempt)))
+            attempt += 1
+
+    def _hold(self, seconds: float, so_far: float, reason: str) -> float:
+        """Pause everybody for `seconds`, and return them. Raises PolicyError when that is longer than one request may wait."""
+        self._usage.add(rate_limited=1)
+        if so_far + seconds > self.rate_wait:
+            raise PolicyError(
+                f"{self.url} (model {self.model!r}) is over its rate limit and asks to wait another {seconds:.3g} s, after {so_far:.3g} s; at most "
+                f"{self.rate_wait:g} s are allowed (policy.rate_wait). Lower policy.connections or set policy.per_minute. It said: {reason}"
+            )
+        self._pace.hold(seconds)
+        return seconds
+
+    def usage(self) -> dict[str, float]:
+        """Return counts since the start (answers, retries, tokens …), and the cost where there are prices."""
+        return self._usage.report()
 
     async def _post(self, body: dict[str, Any]) -> httpx.Response:
         """Send one request over the running loop's connections; waiting for a free one does not count as the server's time."""
@@ -100,8 +135,10 @@ class openai(TextPolicy):
             self._client = httpx.AsyncClient(timeout=self.timeout, limits=limits)
             self._loop, self._gate = loop, asyncio.Semaphore(self.connections)
         # httpx bounds each read; a server that trickles bytes would outlive that, so the whole exchange is bounded too.
-        async with self._gate, asyncio.timeout(self.timeout):
-            return await self._client.post(self.url, json=body, headers=self._headers)
+        async with self._gate:
+            await self._pace.turn()
+            async with asyncio.timeout(self.timeout):
+                return await self._client.post(self.url, json=body, headers=self._headers)
 
     def _body(self, request: Request, sampling: Sampling) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -123,11 +160,13 @@ class openai(TextPolicy):
     def _completion(self, response: httpx.Response, stop: tuple[str, ...]) -> Completion:
         where = f"{self.url} (model {self.model!r})"
         try:
-            choice = response.json()["choices"][0]
+            answer = response.json()
+            choice = answer["choices"][0]
             message, reason = choice["message"], choice.get("finish_reason")
             text = from_wire(message) if message.get("tool_calls") else message.get("content")
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as e:
             raise PolicyError(f"{where} answered with something that is no chat completion ({type(e).__name__}: {e}): {response.text[:300]!r}") from e
+        self._usage.answer(answer.get("usage"))
         if not isinstance(text, str):
             if reason != "length":  # a reasoning model may use up its budget before it says anything
                 raise PolicyError(f"{where} answered without text (finish_reason {reason!r}): {response.text[:300]!r}")
@@ -153,11 +192,3 @@ def _closed(text: str, stop: tuple[str, ...]) -> str:
         if tag.startswith("</") and not text.endswith(tag) and text.rfind(f"<{tag[2:-1]}") > text.rfind(tag):
             return text + tag
     return text
-
-
-def _retry_after(response: httpx.Response) -> float:
-    """Return the seconds that the server asks to wait, at most 60; a date instead of a number counts as nothing."""
-    try:
-        return min(60.0, max(0.0, float(response.headers.get("retry-after", 0))))
-    except ValueError:
-        return 0.0

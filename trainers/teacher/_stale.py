@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ..streams import frozen
 
 
 class Stale:
@@ -30,8 +31,7 @@ class Stale:
     @torch.no_grad()
     def _take(self, weights: Mapping[str, Tensor]) -> None:
         if self.copy is None:
-            shared = {id(p): p for p in self.policy.parameters() if not p.requires_grad}
-            self.copy = copy.deepcopy(self.policy, shared).eval().requires_grad_(False)
+            self.copy = frozen(self.policy)
         mine = dict(self.copy.named_parameters())
         for name in self.names:
             mine[name].copy_(weights[name])

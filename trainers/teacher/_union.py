@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..batch import Batch
-from ..forward import features
+from ..forward import states
 from ..hindsight import Context, rectangles
 from ..streams import Round
 
@@ -19,10 +19,9 @@ _ROWS = 2048  # tokens at a time, for small vocabularies
 def _logits(model: nn.Module, contexts: Sequence[Context], batch: Batch, wanted: Tensor, round: Round) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (index of tokens [m] in the batch, logits [m, V] that they are drawn from), of the wanted tokens in their contexts."""
     device = next(model.parameters()).device
-    for rows, source, scored in rectangles(contexts, batch, wanted, round.budget, device):
-        hidden, head = features(model, rows.ids)
-        keep = torch.zeros_like(rows.inside).masked_scatter(rows.inside, scored)
-        x, index = hidden[:, :-1][keep[:, 1:]], source[scored]
+    for rows, source, scored in rectangles(contexts, batch, wanted, round.budget, device, share=round.share):
+        hidden, head = states(model, rows)
+        x, index = hidden[rows.at[scored.nonzero()[:, 0] - 1]], source[scored]
         del hidden
         step = chunk(model, head, x)
         for part, where in zip(x.split(step), index.split(step), strict=True):

@@ -43,6 +43,7 @@ class peer:
     """
 
     provides = ("teacher_logp", "teacher_mask")
+    shards = True
 
     def __init__(
         self,

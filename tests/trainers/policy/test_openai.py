@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+import email.utils
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentgym.errors import ConfigError, PolicyError
 from agentgym.policy import Policy, Request
+from agentgym.trainers.policy._pace import Pace, retry_after
+from agentgym.trainers.policy._usage import line
 from agentgym.trainers.policy.openai import openai
 from agentgym.types import Completion, Message, Sampling
 
@@ -31,6 +36,7 @@ class Server(ThreadingHTTPServer):
         self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.in_flight = self.most = 0
         self.delay = 0.0
+        self.default: dict[str, Any] = OK
         self.lock = threading.Lock()
         self.stop = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
@@ -47,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         with s.lock:
             s.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-            status, headers, answer = s.script.pop(0) if s.script else (200, {}, OK)
+            status, headers, answer = s.script.pop(0) if s.script else (200, {}, s.default)
             s.in_flight += 1
             s.most = max(s.most, s.in_flight)
         time.sleep(s.delay)
@@ -133,6 +139,80 @@ def test_retries_are_bounded_and_the_error_says_what_happened(server: Server) ->
     ):
         ask(client(server, retries=2))
     assert len(server.seen) == 3
+
+
+def test_a_rate_limit_pauses_everybody_and_is_no_retry(server: Server) -> None:
+    server.script = [(429, {"retry-after": "0.3"}, "slow down")]
+    policy = client(server, retries=0, connections=1)
+    begin = time.perf_counter()
+    assert len(ask(policy, n=3)) == 3 and time.perf_counter() - begin >= 0.3
+    counts = policy.usage()
+    assert (counts["requests"], counts["retries"], counts["rate_limited"], counts["unreported"]) == (3, 0, 1, 3)
+
+
+def test_a_rate_limit_is_waited_for_only_so_long(server: Server) -> None:
+    server.script = [(429, {"retry-after": "0.1"}, ""), (429, {"retry-after": "7"}, "come back later")]
+    with pytest.raises(PolicyError, match=r"over its rate limit and asks to wait another 7 s, after 0.1 s; at most 5 s.*come back later"):
+        ask(client(server, rate_wait=5.0))
+    server.script = [(429, {}, {"error": {"code": "insufficient_quota"}})]
+    with pytest.raises(PolicyError, match=r"refused the request: HTTP 429.*insufficient_quota"):
+        ask(client(server))
+
+
+def test_requests_are_spread_over_the_minute(server: Server) -> None:
+    begin = time.perf_counter()
+    ask(client(server, per_minute=600.0), n=4)  # one every 0.1 s
+    assert 0.3 <= time.perf_counter() - begin < 2
+
+
+def test_backoff_doubles_and_jitters() -> None:
+    pace = Pace(1.0)
+    for attempt, top in ((0, 1.0), (1, 2.0), (3, 8.0), (9, 30.0), (5000, 30.0)):
+        delays = [pace.delay(attempt) for _ in range(200)]
+        assert top / 2 <= min(delays) < 0.6 * top and 0.9 * top < max(delays) <= top
+
+
+def test_retry_after_is_a_number_or_a_date() -> None:
+    future = email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=20))
+    assert 18 < retry_after({"retry-after": future}) <= 20
+    assert [retry_after({"retry-after": x}) for x in ("2.5", "-1", "soon", "Wed, 21 Oct 2015 07:28:00 GMT")] == [2.5, 0, 0, 0]
+    assert retry_after({}) == 0
+
+
+def test_usage_and_cost_by_hand(server: Server) -> None:
+    def answer(**usage: Any) -> tuple[int, dict[str, str], Any]:
+        return 200, {}, {**OK, "usage": usage}
+
+    cached = {"prompt_tokens_details": {"cached_tokens": 400}, "completion_tokens_details": {"reasoning_tokens": 30}}
+    server.script = [answer(prompt_tokens=1000, completion_tokens=50, **cached), answer(prompt_tokens=500, completion_tokens=10), (500, {}, "")]
+    policy = client(server, price_in=2.0, price_out=10.0, price_cached=0.5, connections=1)
+    ask(policy, n=3)
+    found = policy.usage()
+    assert found == {
+        "requests": 3, "retries": 1, "rate_limited": 0, "prompt": 1500, "cached": 400, "completion": 60, "reasoning": 30, "unreported": 1,
+        "cost": pytest.approx((1100 * 2 + 400 * 0.5 + 60 * 10) / 1e6),
+    }  # fmt: skip
+    assert line(found) == (
+        "3 answers, 1 retries, 0 times rate-limited; 1,500 tokens read (400 cached), 60 written (30 reasoning), 1 answers without token counts; "
+        "cost 0.0030"
+    )
+    assert "cost" not in client(server).usage() and "set policy.price_in" in line(client(server).usage())
+
+
+def test_eval_reports_usage_over_all_sessions(server: Server, command: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    server.default = {**OK, "usage": {"prompt_tokens": 100, "completion_tokens": 5}}
+    (tmp_path / "toy.yaml").write_text("env: {name: toy, size: 3, max_steps: 2}\nsplits: {train: train, eval: test}\n", "utf-8")
+    args = ("eval", server.url, "toy.yaml", "--model", "m", "--tasks", "2", "--out", "out", "policy=openai", "policy.price_in=10.0")
+    code, out, err = command(*args)
+    results = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))
+    n = results["usage"]["requests"]
+    assert code == 0 and n > 0, err
+    assert results["usage"]["prompt"] == 100 * n and results["usage"]["cost"] == pytest.approx(n * 1e-3) and f"{int(n)} answers" in out
+    rows = (tmp_path / "out" / "episodes.jsonl").read_text("utf-8").splitlines()
+    (tmp_path / "out" / "episodes.jsonl").write_text(rows[0] + "\n", "utf-8")  # as if interrupted: one episode is played again
+    assert command(*args)[0] == 0
+    again = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))
+    assert again["usage"]["requests"] > n and again["usage"] == json.loads((tmp_path / "out" / "usage.json").read_text("utf-8"))
 
 
 def test_retry_after_is_honoured(server: Server) -> None:

@@ -1,0 +1,1 @@
+"""Sizes and devices, one YAML each, to go on top of a task set: see ../SCALING.md."""
