@@ -147,6 +147,7 @@ class Config:
     eval: Eval = field(default_factory=Eval)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     run: Run = field(default_factory=Run)
+    cluster: Plugin = _plugin("local")  # where engines and environments live; it changes no number but by rounding
     shard: Shard = field(default_factory=Shard)
     loggers: dict[str, Plugin] = field(default_factory=lambda: {"console": Plugin("console"), "jsonl": Plugin("jsonl")})
     recipe: str | None = None
@@ -154,7 +155,7 @@ class Config:
 
 
 ALL = "*"  # in a plural section: null here drops what earlier layers put there
-OF_THE_RUN = {"env", "splits", "model", "run", "shard", "recipe", "stages", "checkpoint", "loggers"}
+OF_THE_RUN = {"env", "splits", "model", "run", "shard", "recipe", "stages", "checkpoint", "loggers", "cluster"}
 STAGE_KEYS = frozenset(f.name for f in dataclasses.fields(Config)) - OF_THE_RUN
 
 # The least value that makes sense, where not every number does.
@@ -372,7 +373,7 @@ def to_layer(config: Config) -> dict[str, Any]:
 def fingerprint(config: Config) -> str:
     """Return a hash of all that decides a run's numbers (not of where it is written or how it is logged)."""
     raw = to_layer(config)
-    for key in ("loggers", "checkpoint"):
+    for key in ("loggers", "checkpoint", "cluster"):
         raw.pop(key)
     raw["run"] = {k: raw["run"][k] for k in ("seed", "device", "workers", "threads")}
     if raw.pop("shard")["compute"] != Shard.compute:  # how many processes there are changes nothing but rounding

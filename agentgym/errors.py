@@ -38,6 +38,10 @@ class PolicyError(AgentGymError):
     """A policy cannot answer: endpoint down, prompt too long, model not loadable."""
 
 
+class LostError(AgentGymError):
+    """A process or machine that had a share of the work is gone; what it had under way is done again elsewhere."""
+
+
 def did_you_mean(got: str, allowed: Iterable[str], n: int = 3) -> str:
     """Return ' Did you mean a, b?' for the closest of `allowed`, or '' when nothing is close."""
     close = difflib.get_close_matches(got, list(allowed), n=n, cutoff=0.5)

@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import pickle
 import sys
+import threading
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -25,11 +26,13 @@ from typing import Any
 from .errors import ConfigError, RegistryError, did_you_mean
 
 KINDS = (
-    "env context action format policy explore reward sampler teacher critic credit weight objective reduce gradient optimizer merge logger"
+    "env context action format policy explore reward sampler teacher critic credit weight objective reduce gradient optimizer merge logger cluster"
 ).split()
 
 # Keyword parameters that the loop itself hands over: no options.
 SUPPLIED = {"explore": {"size"}}
+
+_loading = threading.RLock()  # nobody may see a module that another thread is still loading
 
 _local: dict[tuple[str, str], Any] = {}  # names given at run time by `agentgym.register`
 
@@ -181,17 +184,18 @@ def _load_file(path: Path) -> types.ModuleType:
     if not path.is_file():
         raise RegistryError(f"the file {path} does not exist")
     key = f"agentgym_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    if key not in sys.modules:
-        spec = importlib.util.spec_from_file_location(key, path)
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[key] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[key]
-            raise
-    return sys.modules[key]
+    with _loading:
+        if key not in sys.modules:
+            spec = importlib.util.spec_from_file_location(key, path)
+            assert spec and spec.loader
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[key] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[key]
+                raise
+        return sys.modules[key]
 
 
 def options_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -163,7 +163,7 @@ async def _call(env: TextEnv, timeout: float, fn: Callable[..., Any], *args: Any
         return fn(*args, **kwargs)
     try:
         async with asyncio.timeout(timeout) as limit:
-            return await _in_thread(functools.partial(fn, *args, **kwargs))
+            return await in_thread(functools.partial(fn, *args, **kwargs))
     except TimeoutError:
         if not limit.expired():  # the environment's own
             raise
@@ -174,7 +174,7 @@ def _blocking(env: TextEnv) -> bool:
     return bool(getattr(env.unwrapped, "blocking", False))
 
 
-async def _in_thread(fn: Callable[[], Any]) -> Any:
+async def in_thread(fn: Callable[[], Any]) -> Any:
     """Run `fn` in a thread of its own.
 
     A pool would be wrong here: its size (asyncio's: cores + 4) would bound the episodes, a call that hangs would keep a place for ever, and

@@ -163,3 +163,16 @@ def test_names_are_listed_beside_threads_that_parse(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ast, "parse", broken)
     with pytest.raises(SystemError, match="always"):
         registry.names("format")
+
+
+def test_a_file_that_is_loaded_in_many_threads_is_whole_in_each(tmp_path: Path) -> None:
+    import threading
+
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.2)\ndef mine(outcome): ...\n")
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(registry.find("credit", f"{tmp_path}/slow.py:mine"))) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(found) == 4 and len(set(map(id, found))) == 1

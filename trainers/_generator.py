@@ -47,7 +47,7 @@ class Published:
     """
 
     def __init__(self, params: Sequence[Tensor]) -> None:
-        size = max((stop for _, _, stop in _places(params)), default=0)
+        size = max((stop for _, _, stop in places(params)), default=0)
         self._flat = torch.zeros(size, dtype=torch.uint8).share_memory_()
         self._version = torch.zeros(1, dtype=torch.int64).share_memory_()
 
@@ -69,11 +69,11 @@ class Published:
         return self.version
 
     def _each(self, params: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        for p, start, stop in _places(params):
+        for p, start, stop in places(params):
             yield p, self._flat[start:stop].view(p.dtype).view(p.shape)
 
 
-def _places(params: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, int]]:
+def places(params: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, int]]:
     """Yield each tensor with its first byte and the one after its last; all begin at a multiple of 64, which fits every type."""
     at = 0
     for p in params:

@@ -61,10 +61,13 @@ class Players:
             c = self.config if evaluating else self.stages[name]
             policy = self.policy if c.policy == self.config.policy else setup.make_policy(c.policy, self.model, self.renderer)
             agent = setup.make_agent(c, policy, self.renderer, evaluating=evaluating)
-            make = setup.make_env(c, c.splits.eval if evaluating else c.splits.train)
-            places = -(-c.rollout.concurrency // self.processes)
-            self._players[name] = agent, Gym(make, concurrency=places, timeout=c.rollout.step_timeout)
+            self._players[name] = agent, self.gym(c, c.splits.eval if evaluating else c.splits.train)
         return self._players[name]
+
+    def gym(self, config: Config, split: str) -> Gym:
+        """Return a gym with this process's share of the places."""
+        places = -(-config.rollout.concurrency // self.processes)
+        return Gym(setup.make_env(config, split), concurrency=places, timeout=config.rollout.step_timeout)
 
 
 def broken(task: Task, group: str, error: Exception) -> Trajectory:

@@ -51,6 +51,8 @@ class Ahead:
     Made without processes, so that a wrong configuration is found early; `start` begins. Raises ConfigError on a device other than the CPU.
     """
 
+    anywhere = False  # whether the weights can come from any device
+
     def __init__(
         self,
         config: Config,
@@ -61,7 +63,7 @@ class Ahead:
         *,
         say: Callable[[str], None],
     ) -> None:
-        if config.run.device != "cpu":
+        if config.run.device != "cpu" and not self.anywhere:
             raise ConfigError(
                 f"rollout.max_staleness above 0 plays in other processes on the CPU; with device={config.run.device} use rollout.max_staleness=0"
             )

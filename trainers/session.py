@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,11 @@ from agentgym.rollout import Gym
 from agentgym.types import Task, Trajectory
 
 from . import setup
-from .ahead import goes_ahead
+from .ahead import Ahead, goes_ahead
 from .batch import Batch
 from .checkpoint import Checkpoints, newest, write_json
+from .cluster._fleet import Fleet
+from .cluster._open import ahead_of, open_fleet
 from .crew import Crew, CrewGym
 from .manifest import manifest
 from .model import end_ids, load_weights, save_model
@@ -68,6 +70,7 @@ class Session:
     loggers: Loggers
     checkpoints: Checkpoints | ShardedCheckpoints
     crew: Crew | None = None
+    fleet: Fleet | None = None
     ranks: Alone = field(default_factory=Alone)
     sharded: Sharded | None = None
     state: State = field(default_factory=State)
@@ -107,8 +110,9 @@ class Session:
         crew = Crew(config, model, tokenizer, n=config.run.workers) if config.run.workers > 1 else None
         checkpoints = _checkpoints(config, folder, sharded)
         loggers = _begin_folder(config, folder, train_tasks, held_out) if ranks.first else Loggers({})
-        panel = setup.Panel(held_out, make_gym(crew, config, config.splits.eval, "eval", ranks.n), config.run.seed)
-        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, panel, loggers, checkpoints, crew, ranks, sharded)
+        fleet = open_fleet(config, model, tokenizer, policy, alone=sharded is None, say=loggers.text)
+        panel = setup.Panel(held_out, make_gym(fleet or crew, config, config.splits.eval, "eval", ranks.n), config.run.seed)
+        self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, panel, loggers, checkpoints, crew, fleet, ranks, sharded)
         if resume:
             self._restore()
         self._greet()
@@ -124,13 +128,24 @@ class Session:
 
     def gym(self, config: Config, split: str, agent: str) -> Gym:
         """Return a gym for one stage of the run."""
-        return make_gym(self.crew, config, split, agent, self.ranks.n)
+        return make_gym(self.fleet or self.crew, config, split, agent, self.ranks.n)
 
     def load(self, version: int) -> None:
         """Tell whoever samples that the weights changed."""
         self.policy.load(None, version)
-        if self.crew:
-            self.crew.load(version)
+        for others in (self.crew, self.fleet):
+            if others:
+                others.load(version)
+
+    def ahead(self, stage: str, take: Callable[[int], Sequence[Task]]) -> Ahead:
+        """Return a stage's asynchronous rollouts."""
+        return ahead_of(self.fleet, self.config, stage, self.model, self.tokenizer, take, say=self.loggers.text)
+
+    def check(self) -> None:
+        """Raise PolicyError if a process that plays for this one failed: whoever counts broken episodes must not count these."""
+        for others in (self.crew, self.fleet):
+            if others:
+                others.check()
 
     # -- progress -----------------------------------------------------------------------------------------------------------------
 
@@ -248,8 +263,9 @@ class Session:
         """Free what the run holds; safe after any failure."""
         self.panel.gym.close()
         await self.policy.close()
-        if self.crew:
-            self.crew.close()
+        for others in (self.crew, self.fleet):
+            if others:
+                others.close()
         self.loggers.close()
         self.checkpoints.close()
         self.ranks.close()
@@ -291,12 +307,14 @@ def _begin_folder(config: Config, folder: Path, train_tasks: list[Task], held_ou
     return loggers
 
 
-def make_gym(crew: Crew | None, config: Config, split: str, agent: str, ranks: int = 1) -> Gym:
-    """Return a gym over `split`; with a crew, its episodes are dealt to all processes, which know the player as `agent`.
+def make_gym(others: Crew | Fleet | None, config: Config, split: str, agent: str, ranks: int = 1) -> Gym:
+    """Return a gym over `split`; with a crew or fleet, its episodes are dealt to all processes, which know the player as `agent`.
 
     `ranks`: processes that play side by side and share the places.
     """
+    if isinstance(others, Fleet):
+        return others.gym(config, split, agent)
     make, places, timeout = setup.make_env(config, split), -(-config.rollout.concurrency // ranks), config.rollout.step_timeout
-    if crew is None:
+    if others is None:
         return Gym(make, concurrency=places, timeout=timeout)
-    return CrewGym(crew, agent, make, concurrency=places, timeout=timeout)
+    return CrewGym(others, agent, make, concurrency=places, timeout=timeout)

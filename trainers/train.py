@@ -19,9 +19,10 @@ from agentgym.rollout import Agent, check_some, play_groups
 from agentgym.types import Task, Trajectory
 
 from . import setup, streams
-from .ahead import Ahead, goes_ahead
+from .ahead import goes_ahead
 from .batch import Batch, pack
 from .call import call, takes_state
+from .cluster._open import trained_elsewhere
 from .diagnose import diagnose, disagreement, staleness
 from .session import Session
 from .streams import Round, fill, timed
@@ -32,6 +33,12 @@ Groups = list[list[Trajectory]]
 
 def train(config: Config, *, resume: bool = False) -> dict[str, Any]:
     """Run every stage of `config`; return what summary.json holds. `resume` goes on from the run folder's last checkpoint."""
+    found = trained_elsewhere(config, resume=resume)
+    return train_here(config, resume=resume) if found is None else found
+
+
+def train_here(config: Config, *, resume: bool = False) -> dict[str, Any]:
+    """Like `train`, in this process."""
     session = Session.open(config, resume=resume)
     with asyncio.Runner() as runner:
         try:
@@ -77,7 +84,7 @@ class Stage:
         self.credit = registry.bind("credit", c.credit.name, c.credit.options) if c.credit else None
         self.memory: dict[str, Any] = {}
         self.fillers, self.critic = setup.make_fillers(c, model, session.renderer)
-        self.ahead = Ahead(session.config, name, model, session.tokenizer, self.sampler.take, say=session.loggers.text) if goes_ahead(c) else None
+        self.ahead = session.ahead(name, self.sampler.take) if goes_ahead(c) else None
         # Where others play meanwhile, this process learns alone: the cores are theirs.
         self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew or session.sharded, stage=name)
         self.updater.check(self.credit, self.fillers.values())
@@ -106,7 +113,7 @@ class Stage:
         while s.state.update < count and not s.out_of_time(self.c.run.minutes):
             started = time.perf_counter()
             groups, drawn = await self.rollouts()
-            waiting = self.ahead.metrics() if self.ahead else {}
+            waiting = {n: x for others in (self.ahead, s.fleet) if others for n, x in others.metrics().items()}
             rolled = time.perf_counter()
             batch, metrics = self.learn_from(groups)
             learnt = time.perf_counter()
@@ -233,8 +240,7 @@ async def held_out(s: Session, label: str, *, full: bool) -> Report:
         return out
 
     report = await evaluate(keep, tasks, k=k, concurrency=len(tasks) * k, progress=s.progress(f"evaluation {label}"))
-    if s.crew:
-        s.crew.check()
+    s.check()
     s.evaluated(label, report)
     s.keep("eval", label, sorted(finished, key=lambda t: t.task.id))
     return report
