@@ -137,11 +137,11 @@ def unwrap_call(spot: Spot) -> Iterator[Change]:
         name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
         if isinstance(name, cst.Name) and name.value in _WRAPPERS and not isinstance(node.args[0].value, cst.GeneratorExp):
             value = node.args[0].value
-            yield Change(
-                value
-                if value.lpar or not isinstance(value, cst.BinaryOperation)
-                else value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-            )
+            operand = isinstance(spot.parent, cst.BinaryOperation | cst.Comparison | cst.ComparisonTarget | cst.UnaryOperation)
+            negation = isinstance(value, cst.UnaryOperation) and isinstance(value.operator, cst.Not)  # `a + not b` is no Python
+            if not value.lpar and (isinstance(value, cst.BinaryOperation) or (negation and operand)):
+                value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+            yield Change(value)
 
 
 def drop_call(spot: Spot) -> Iterator[Change]:

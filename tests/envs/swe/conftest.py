@@ -27,6 +27,13 @@ FILES = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep all that opens sandboxes in one of several workers: whoever starts another process there removes what dead owners left."""
+    for item in items:
+        if "machine" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("sandboxes"))
+
+
 class Machine:
     """What there is of sandboxes on this machine."""
 
