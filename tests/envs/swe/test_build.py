@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import io
@@ -215,6 +216,8 @@ def test_a_killed_builder_goes_on_where_it_was(built: Path, tmp_path: Path) -> N
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    with open(out / "lock") as lock:  # a child of its own may still be on its way to another program, and hold the lock until then
+        fcntl.flock(lock, fcntl.LOCK_EX)
     known = journal.read_bytes().count(b"\n")
     whole = (built / "journal/toy.jsonl").read_bytes().count(b"\n")
     assert 3 <= known < whole and not (out / "tasks.jsonl.gz").exists()

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -128,9 +129,12 @@ def test_without_a_sandbox_too_nothing_is_left(machine: Any, tree: Path) -> None
         assert machine.left_of(other.pid) == []
 
 
-def test_what_does_not_end_by_itself_is_reaped(machine: Any, tree: Path) -> None:
+def test_what_does_not_end_by_itself_is_reaped(machine: Any, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A holder that cannot notice that its owner has gone: it is stopped."""
     machine.usable("bubblewrap")
+    place = Path(tempfile.mkdtemp(prefix="agentgym-"))
+    place.chmod(0o711)  # the sandbox's user passes through
+    monkeypatch.setenv("AGENTGYM_RUN", str(place / "run"))  # so that no other process of the tests removes what this one does
     other = Other("bubblewrap", tree, "sleep")
     holders = [int(p) for p in Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text("utf-8").split()]
     assert len(holders) == 2
@@ -144,6 +148,7 @@ def test_what_does_not_end_by_itself_is_reaped(machine: Any, tree: Path) -> None
     assert machine.eventually(lambda: not any(owner.started(pid) for pid in holders) and not machine.processes(other.number))
     reap()
     assert machine.left_of(other.pid) == []
+    shutil.rmtree(place)
 
 
 def test_a_container_of_a_dead_owner_is_reaped(machine: Any) -> None:
