@@ -132,23 +132,34 @@ class Crew:
             mate.close()
 
 
+class GroupTurns:
+    """Deals groups to n players in turn, whole groups to one: a group has a prompt in common."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._groups: dict[str, int] = {}
+        self._dealt = 0
+
+    def player_of(self, group: str) -> int:
+        """Return who plays the episodes of a group, from 0."""
+        if group not in self._groups:
+            if len(self._groups) > 100_000:
+                self._groups.clear()
+            self._groups[group] = self._dealt % self._n
+            self._dealt += 1
+        return self._groups[group]
+
+
 class CrewGym(Gym):
     """A gym whose episodes are dealt to all processes, whole groups at a time."""
 
     def __init__(self, crew: Crew, agent: str, make_env: Any, *, concurrency: int, timeout: float) -> None:
         super().__init__(make_env, concurrency=-(-concurrency // crew.n), timeout=timeout)
-        self._crew, self._agent = crew, agent
-        self._groups: dict[str, int] = {}
-        self._dealt = 0
+        self._crew, self._agent, self._turns = crew, agent, GroupTurns(crew.n)
 
     async def play(self, agent: Agent, task: Task, *, group: str, seed: int) -> Trajectory:
         """Play one episode here or in a helper."""
-        if group not in self._groups:
-            if len(self._groups) > 100_000:
-                self._groups.clear()
-            self._groups[group] = self._dealt % self._crew.n
-            self._dealt += 1
-        who = self._groups[group]
+        who = self._turns.player_of(group)
         if who == 0:
             return await super().play(agent, task, group=group, seed=seed)
         return await self._crew.play(who, self._agent, task, group, seed)

@@ -30,6 +30,7 @@ from agentgym.types import Task, Trajectory
 
 from .. import setup
 from .._helper import broken
+from ..crew import GroupTurns
 from ..model import trainable
 from ._compact import expand
 from ._engine import Engine
@@ -337,15 +338,8 @@ class FleetGym(Gym):
 
     def __init__(self, fleet: Fleet, player: str, make_env: Any) -> None:
         super().__init__(make_env, concurrency=1)  # it makes no environment itself
-        self._fleet, self._player = fleet, player
-        self._groups: dict[str, int] = {}
-        self._dealt = 0
+        self._fleet, self._player, self._turns = fleet, player, GroupTurns(fleet.n)
 
     async def play(self, agent: Agent, task: Task, *, group: str, seed: int) -> Trajectory:
         """Play one episode in an engine."""
-        if group not in self._groups:
-            if len(self._groups) > 100_000:
-                self._groups.clear()
-            self._groups[group] = self._dealt % self._fleet.n
-            self._dealt += 1
-        return await self._fleet.play(self._groups[group], self._player, task, group, seed)
+        return await self._fleet.play(self._turns.player_of(group), self._player, task, group, seed)
