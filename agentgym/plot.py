@@ -46,7 +46,8 @@ def series(metrics: Rows, name: str) -> Series:
     `eval/success` has its interval in `eval/low` and `eval/high`. A row that a resumed run logged again counts once, the last time.
     """
     out, minutes, prefix = Series(), 0.0, name.rpartition("/")[0]
-    for row in {(r["stage"], r["step"]): r for r in metrics}.values():
+    # An evaluation has the stage and the step of the update before it, and is told from it by having no clock.
+    for row in {(r["stage"], r["step"], r.get("wall_s") is None): r for r in metrics}.values():
         minutes = row["wall_s"] / 60 if row.get("wall_s") is not None else minutes
         value = row.get(name)
         if value is None or not math.isfinite(value):
@@ -225,9 +226,10 @@ def _held_out(axis: Axes, x: list[float], points: Series) -> None:
             continue
         # A stage that ends late has the final label close to its right: its own goes to the left.
         left = i < len(x) - 1 and x[i] > 0.6 * x[-1]
+        low = points.value[i] < 0.06  # below it would lie on the axis and its numbers
         text = axis.annotate(
-            f"{stage} {points.value[i]:.0%}", (x[i], points.value[i]), xytext=(-9 if left else 7, -3), textcoords="offset points",
-            fontsize=9, fontweight="bold", color=COLORS[0], va="top" if i else "center", ha="right" if left else "left",
+            f"{stage} {points.value[i]:.0%}", (x[i], points.value[i]), xytext=(-9 if left else 7, 4 if low else -3), textcoords="offset points",
+            fontsize=9, fontweight="bold", color=COLORS[0], va="bottom" if low else "top" if i else "center", ha="right" if left else "left",
         )  # fmt: skip
         text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 

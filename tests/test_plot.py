@@ -17,7 +17,7 @@ def run(gain: float = 0.0) -> list[dict]:
     return [
         {"stage": "before", "step": 0, "eval/success": 0.1, "eval/low": 0.05, "eval/high": 0.2},
         *({"stage": "warm", "step": i, "wall_s": 6.0 * i, "loss": 1.0} for i in range(1, 11)),
-        {"stage": "warmed", "step": 10, "eval/success": 0.3, "eval/low": 0.2, "eval/high": 0.4},
+        {"stage": "warm", "step": 10, "eval/success": 0.3, "eval/low": 0.2, "eval/high": 0.4},
         *({"stage": "rl", "step": i, "wall_s": 6.0 * i, "rollout/success": i / 40 + gain} for i in range(11, 31)),
         {"stage": "final", "step": 30, "eval/success": 0.7 + gain, "eval/low": 0.6 + gain, "eval/high": 0.8 + gain},
     ]
@@ -31,7 +31,7 @@ def test_series_by_hand() -> None:
     found = series(run(), "eval/success")
     assert found.update == [0, 10, 30] and found.value == [0.1, 0.3, 0.7]
     assert found.minutes == [0.0, 1.0, 3.0]  # the clock of the last update before
-    assert (found.low[0], found.high[0], found.stage) == (0.05, 0.2, ["before", "warmed", "final"])
+    assert (found.low[0], found.high[0], found.stage) == (0.05, 0.2, ["before", "warm", "final"])
     again = [
         *run(),
         {"stage": "final", "step": 30, "eval/success": 0.9},
@@ -95,3 +95,14 @@ def test_the_labels_of_a_stage_that_ends_late_do_not_meet() -> None:
     figure.canvas.draw()
     boxes = [t.get_window_extent() for t in axis.texts if isinstance(t, Annotation)]
     assert len(boxes) == 3 and not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_a_label_at_nought_lies_above_the_axis() -> None:
+    from agentgym.plot import _figure, _held_out
+
+    figure, (axis,) = _figure("", panels=1)
+    rows = [{"stage": s, "step": i, "eval/success": 0.0, "eval/low": 0.0, "eval/high": 0.5} for i, s in enumerate(("before", "warm", "final"))]
+    points = series(rows, "eval/success")
+    _held_out(axis, points.update, points)
+    figure.canvas.draw()
+    assert all(t.get_window_extent().y0 > axis.get_window_extent().y0 for t in axis.texts) and len(axis.texts) == 3

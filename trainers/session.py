@@ -181,10 +181,11 @@ class Session:
         """Return the seconds that each extra piece of work of this update took: streams, and the critic's own learning."""
         return {f"seconds/{n}": t for n, t in batch.timings.items()}
 
-    def evaluated(self, label: str, report: Report) -> None:
-        """Keep the result of an evaluation and show it."""
+    def evaluated(self, label: str, report: Report, cost: dict[str, float]) -> None:
+        """Keep the result of an evaluation and show it; `cost`: further metrics, which are only logged."""
         self.state.evals[label] = {**report.summary(), "version": self.state.version, "wall_s": self.elapsed()}
-        self.loggers.log(self.state.version, {"eval/success": report.success, "eval/low": report.low, "eval/high": report.high}, stage=label)
+        found = {"eval/success": report.success, "eval/low": report.low, "eval/high": report.high}
+        self.loggers.log(self.state.version, found | cost, stage=label)
         self.loggers.text(f"held-out {label}: {report.line()}")
         if report.success > self.state.best:
             self.state.best = report.success

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +156,15 @@ class Stage:
         kept = [t for t in played if not t.failed]
         round = Round(kept, self.s.state.update, self.updater.temperature, u.tokens_per_microbatch, self.updater.share)
         fill(batch, self.needs, self.s.model, self.s.reference, round, self.fillers)
-        metrics = self.assign(batch, self.credit) if self.credit is not None else {}
+        with timed(batch, "learn/credit"):
+            metrics = self.assign(batch, self.credit) if self.credit is not None else {}
         metrics |= staleness(batch, self.s.state.version) | disagreement(batch, self.s.state.version)
         if self.critic is not None:
             with timed(batch, "learn/critic"):
                 metrics |= self.critic.learn(batch, round, self.generator("critic"))
         if self.critic is None or not self.critic.warming(round.update):  # the policy stays as it is until its critic knows something
-            metrics |= self.updater.run(batch, passes=u.passes, minibatches=u.minibatches, generator=self.generator("minibatches"))
+            with timed(batch, "learn/policy"):
+                metrics |= self.updater.run(batch, passes=u.passes, minibatches=u.minibatches, generator=self.generator("minibatches"))
         return batch, metrics
 
     def assign(self, batch: Batch, credit: Callable[..., Any]) -> dict[str, float]:
@@ -221,9 +223,15 @@ def rollout_metrics(groups: Groups, kind: str = "rollout") -> dict[str, float]:
         "errors": float(len(played) - len(good)),
         "episodes": float(len(played)),
         "turns": float(len(steps)),
+        "written": float(written(good)),
         "spread": mean([float(has_spread(g)) for g in groups]),
     }
     return {f"{kind}/{name}": x for name, x in out.items()}
+
+
+def written(played: Iterable[Trajectory]) -> int:
+    """Return how many tokens the policy wrote in these episodes; 0 for one that writes text only."""
+    return sum(len(x.completion.tokens or ()) for t in played for x in t.steps)
 
 
 async def held_out(s: Session, label: str, *, full: bool) -> Report:
@@ -231,7 +239,7 @@ async def held_out(s: Session, label: str, *, full: bool) -> Report:
     agent: Agent = setup.make_agent(s.config, s.policy, s.renderer, evaluating=True)
     tasks = s.panel.some(None if full else s.config.eval.tasks)
     finished: list[Trajectory] = []
-    k = s.config.eval.k
+    k, started = s.config.eval.k, time.perf_counter()
     play = await s.ranks.deal_episodes(s.panel.player(agent), [(t, i) for t in tasks for i in range(k)])
 
     async def keep(task: Any, sample: int) -> Trajectory:
@@ -241,7 +249,7 @@ async def held_out(s: Session, label: str, *, full: bool) -> Report:
 
     report = await evaluate(keep, tasks, k=k, concurrency=len(tasks) * k, progress=s.progress(f"evaluation {label}"))
     s.check()
-    s.evaluated(label, report)
+    s.evaluated(label, report, {"eval/seconds": time.perf_counter() - started, "eval/written": float(written(finished))})
     s.keep("eval", label, sorted(finished, key=lambda t: t.task.id))
     return report
 

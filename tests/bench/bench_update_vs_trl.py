@@ -4,7 +4,7 @@
 
 Equal work on both sides: the same model (5.8M parameters, Qwen3, random weights, vocabulary 4096), 16 episodes in 2 groups, 5 turns of
 exactly 16 sampled tokens, 4 observations of 40 tokens, 337 tokens a sequence (asserted), GRPO's advantage, a clipped objective without KL,
-AdamW, fp32, one thread.
+AdamW, fp32, one thread (or --threads 2).
 
 TRL (needs `pip install 'agentgym[bench]'`): its own multi-turn path as a user meets it, `environment_factory`, on the CPU without vLLM, defaults
 but for `use_cpu, bf16=False, gradient_checkpointing=False, beta=0` and the lengths. A model with random weights writes no tool call, so two things
@@ -189,8 +189,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3, help="updates that count, of each; one more comes before them")
     parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each operation; 2: what torch takes by itself on two cores")
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     ours, mine = Ours(), []
     theirs = run_trl(options.repeat + 1, lambda: mine.append(ours()))
     a, b = medians(theirs[1:]), medians(mine[1:])

@@ -95,6 +95,12 @@ def found(folder: Path, alone: Ranks) -> dict[int, Any]:
     return {1: {"cases": one}} | {n: launch(n, folder, folder / "task.yaml") for n in (2, 4)}
 
 
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one process: there is nothing to keep together")
+def test_these_tests_stay_in_one_worker(request: pytest.FixtureRequest) -> None:
+    """Else every worker starts the processes; a pytest that pytest-xdist does not know spreads groups without a word."""
+    assert request.node.nodeid.endswith("@shard"), "start pytest with --dist loadgroup, as `make test` does"
+
+
 EACH = [(name, n) for name, (_, numbers) in child.CASES.items() for n in sorted(numbers)]
 
 

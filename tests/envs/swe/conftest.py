@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.server
 import io
+import json
 import os
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -224,3 +227,56 @@ def grading(machine: type[Machine]) -> Backend:
         if kind.available() is None:
             return kind
     return machine.usable("bubblewrap")  # skips, and says why
+
+
+class Endpoint:
+    """An OpenAI-compatible endpoint that replays recorded conversations: its answer is the one that follows as many answers as it is shown.
+
+    conversations  what it says, by a text that the first message holds; "" is in all
+    asked          the messages of all requests
+    hold           episodes (by a word of their first message) that get no answer from some turn on
+    """
+
+    def __init__(self) -> None:
+        self.conversations: dict[str, list[str]] = {}
+        self.asked: list[list[dict[str, str]]] = []
+        self.hold: tuple[str, int] | None = None
+        self.held = threading.Event()
+        endpoint = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                messages = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"]
+                endpoint.asked.append(messages)
+                text = endpoint.answer(messages)
+                data = json.dumps({"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None: ...
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, messages: list[dict[str, str]]) -> str:
+        first, turn = messages[0]["content"], sum(m["role"] == "assistant" for m in messages)
+        if self.hold and self.hold[0] in first and turn == self.hold[1]:
+            self.held.set()
+            time.sleep(600)
+        says = max(((key, texts) for key, texts in self.conversations.items() if key in first), key=lambda found: len(found[0]))[1]
+        return says[turn] if turn < len(says) else "I have nothing more to say."
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.server.shutdown()
+    endpoint.server.server_close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import http.server
 import json
 import os
 import pickle
@@ -442,53 +441,13 @@ CONVERSATION = [
 ]
 
 
-class Stub:
-    """An OpenAI-compatible endpoint that replays a recorded conversation: its answer is the one that follows as many answers as it is shown.
-
-    hold  episodes (by a word of their issue) that get no answer from some turn on
-    """
-
-    def __init__(self) -> None:
-        self.asked: list[list[dict[str, str]]] = []
-        self.hold: tuple[str, int] | None = None
-        self.held = threading.Event()
-        stub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                stub.asked.append(body["messages"])
-                turn = sum(m["role"] == "assistant" for m in body["messages"])
-                if stub.hold and stub.hold[0] in body["messages"][0]["content"] and turn == stub.hold[1]:
-                    stub.held.set()
-                    time.sleep(600)
-                text = CONVERSATION[turn] if turn < len(CONVERSATION) else "I have nothing more to say."
-                data = json.dumps({"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args: Any) -> None: ...
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}/v1"
-
-
 @pytest.fixture
-def stub() -> Iterator[Stub]:
-    stub = Stub()
-    yield stub
-    stub.server.shutdown()
-    stub.server.server_close()
+def stub(endpoint: Any) -> Any:
+    endpoint.conversations[""] = CONVERSATION
+    return endpoint
 
 
-def test_evaluate_an_endpoint(command: Callable[..., tuple[int, str, str]], stub: Stub, tasks: str, grading: Backend, tmp_path: Path) -> None:
+def test_evaluate_an_endpoint(command: Callable[..., tuple[int, str, str]], stub: Any, tasks: str, grading: Backend, tmp_path: Path) -> None:
     options = ["--model", "recorded", "--out", str(tmp_path / "r"), "env.max_steps=7"]
     code, _, err = command("eval", stub.address, *config_of(tasks, "swe_chat.yaml", grading), *options)
     assert code == 0, err
@@ -527,7 +486,7 @@ def killed(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_an_evaluation_goes_on_after_a_kill(
-    command: Callable[..., tuple[int, str, str]], stub: Stub, tasks: str, tally: Any, grading: Backend, tmp_path: Path, machine: Any
+    command: Callable[..., tuple[int, str, str]], stub: Any, tasks: str, tally: Any, grading: Backend, tmp_path: Path, machine: Any
 ) -> None:
     args = [
         "eval",
@@ -603,9 +562,17 @@ def test_a_real_update(tasks: str, grading: Backend, tmp_path: Path) -> None:
 
     model = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.kv_heads=1", "model.ffn=64", "model.vocab=400"]
     rollout = ["env.max_steps=3", "env.limit=null", "rollout.tasks=2", "rollout.group_size=2", "rollout.max_tokens=48", "stages.warm.rollout.tasks=2"]
-    smaller = [*model, *rollout, "update.count=1", "stages.warm.update.count=2", f"run.dir={tmp_path / 'run'}", "run.threads=1"]
+    smaller = [
+        *model,
+        *rollout,
+        "update.count=1",
+        "stages.warm.update.count=2",
+        "rollout.invalid_penalty=0.1",
+        f"run.dir={tmp_path / 'run'}",
+        "run.threads=1",
+    ]
     files, *overrides = config_of(tasks, "swe.yaml", grading)
     summary = train(load([files], [*overrides, *smaller]))
     assert summary["updates"] == 3
     rows = [r for r in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in r]
-    assert len(rows) == 3 and all(r["skipped"] == 0 for r in rows)
+    assert len(rows) == 3 and all(r["skipped"] == 0 and r["grad_norm"] > 0 for r in rows)
