@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from agentgym.types import Sampling
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_BLOCK = 64
 
 
 def uniforms(seeds: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -25,26 +31,47 @@ def _mix(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def draw(logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
+def draw(logits: Tensor, uniform: Tensor, settings: Sequence[Sampling]) -> tuple[Tensor, Tensor]:
     """Return a token and its log-probability per row, by inverting the cumulative distribution at `uniform`.
 
-    logits [R, V] float32; uniform [R]; temperature, top_p, top_k (int) [R], or [1] for all rows; → [R] int, [R] float32.
+    logits [R, V] float32; uniform [R] in [0, 1); settings: one per row, or one for all; → [R] int, [R] float32.
     Filters narrow the draw; the log-probability is that of the tempered, unfiltered distribution (temperature 0: the
     untempered one).
     """
-    greedy = temperature == 0
-    divisor = torch.where(greedy, 1.0, temperature)
-    prob = torch.softmax(logits if bool((divisor == 1).all()) else logits / divisor[:, None], dim=-1)
-    filtered = bool((top_k > 0).any()) or bool((top_p < 1).any())
-    cdf = (_filter(prob, top_k, top_p) if filtered else prob).cumsum(-1)
-    # Strictly below the total, whatever the rounding: the token found then has probability, even when the last ones
-    # have none.
-    total = cdf[:, -1]
-    target = torch.minimum(uniform.to(total.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
-    token = torch.searchsorted(cdf, target[:, None], right=True).squeeze(1)
-    if bool(greedy.any()):
+    device, heat = logits.device, [s.temperature or 1.0 for s in settings]
+    if any(t != 1 for t in heat):
+        logits = logits / (heat[0] if len(heat) == 1 else torch.tensor(heat, device=device)[:, None])
+    prob = torch.softmax(logits, dim=-1)
+    weight = prob
+    if any(s.top_k > 0 or s.top_p < 1 for s in settings):
+        weight = _filter(prob, *(torch.tensor([getattr(s, n) for s in settings], device=device) for n in ("top_k", "top_p")))
+    token = _invert(weight, uniform)
+    if any(s.temperature == 0 for s in settings):
+        greedy = torch.tensor([s.temperature == 0 for s in settings], device=device)
         token = torch.where(greedy, logits.argmax(-1), token)
     return token, prob.gather(1, token[:, None]).squeeze(1).log()
+
+
+def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
+    """Return per row the first token at which the cumulative sum of `weight` [R, V] goes beyond `uniform` times its total.
+
+    First among blocks of tokens, then inside of one: a sum along a whole vocabulary is slow, and less exact. The place sought is kept
+    strictly below the total, whatever the rounding, so that the token found has weight, even when the last ones have none.
+    """
+    rows, vocab = weight.shape
+    blocks = F.pad(weight, (0, -vocab % _BLOCK)).view(rows, -1, _BLOCK) if vocab % _BLOCK else weight.view(rows, -1, _BLOCK)
+    mass = blocks.sum(-1)
+    upto = mass.cumsum(-1)
+    place = _below(uniform.to(weight.dtype)[:, None] * upto[:, -1:], upto[:, -1:])
+    block = torch.searchsorted(upto, place, right=True)
+    inside = blocks.take_along_dim(block[:, :, None], 1).squeeze(1).cumsum(-1)
+    rest = _below(place - (upto - mass).gather(1, block), inside[:, -1:])
+    return (block * _BLOCK + torch.searchsorted(inside, rest, right=True)).squeeze(1)
+
+
+def _below(x: Tensor, limit: Tensor) -> Tensor:
+    """Return x, or the largest number below `limit` where it is not smaller."""
+    return torch.minimum(x, torch.nextafter(limit, torch.zeros_like(limit)))
 
 
 def _filter(prob: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

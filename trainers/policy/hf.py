@@ -197,12 +197,10 @@ class hf:
         seeds = np.array([r.seed & 0xFFFF_FFFF_FFFF_FFFF for r in rows], dtype=np.uint64)
         index = np.array([len(r.ids) - r.start for r in rows], dtype=np.uint64)
         settings = [r.sampling for r in rows]
-        same = all(s is settings[0] for s in settings)  # as a rule: then one number serves all rows
-        device = logits.device
+        if all(s is settings[0] for s in settings):  # as a rule: then one serves all rows
+            settings = settings[:1]
         with torch.inference_mode():
-            how = settings[:1] if same else settings
-            temperature, top_k, top_p = (torch.tensor([getattr(s, n) for s in how], device=device) for n in ("temperature", "top_k", "top_p"))
-            tokens, logprobs = draw(logits, torch.from_numpy(uniforms(seeds, index)).to(device), temperature, top_k, top_p)
+            tokens, logprobs = draw(logits, torch.from_numpy(uniforms(seeds, index)).to(logits.device), settings)
         finished = 0
         for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
             row.ids.append(token)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -26,7 +23,6 @@ from agentgym.errors import ConfigError, PolicyError
 from agentgym.policy import Policy, Request
 from agentgym.renderer import Renderer
 from agentgym.trainers.model import add_lora, load_model
-from agentgym.trainers.policy._sample import draw, uniforms
 from agentgym.trainers.policy.hf import hf
 from agentgym.types import Completion, Sampling
 
@@ -187,57 +183,6 @@ def test_a_completion_depends_on_its_seed_and_context_alone(renderer: Renderer) 
 
     assert asyncio.run(main(3)) == asyncio.run(main(3)) != asyncio.run(main(4))
     assert asyncio.run(main(-1)) == asyncio.run(main(2**64 - 1)), "any Python int is a seed"
-
-
-def test_uniform_numbers_are_uniform_and_independent() -> None:
-    n = 20_000
-    by_seed = uniforms(np.arange(n, dtype=np.uint64), np.zeros(n, dtype=np.uint64))
-    by_index = uniforms(np.full(n, 7, dtype=np.uint64), np.arange(n, dtype=np.uint64))
-    for u in (by_seed, by_index):
-        assert u.min() >= 0 and u.max() < 1
-        counts = np.histogram(u, bins=20, range=(0, 1))[0]
-        assert ((counts - n / 20) ** 2 / (n / 20)).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
-        assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 4 / math.sqrt(n)
-    assert abs(np.corrcoef(by_seed, by_index)[0, 1]) < 4 / math.sqrt(n)
-
-
-@pytest.mark.parametrize(
-    ("top_k", "top_p", "want"),
-    [
-        (0, 1.0, [0.5, 0.25, 0.15, 0.1]),
-        (2, 1.0, [2 / 3, 1 / 3, 0, 0]),
-        (0, 0.7, [2 / 3, 1 / 3, 0, 0]),  # 0.5 < 0.7 <= 0.75: two tokens
-        (0, 0.76, [0.5 / 0.9, 0.25 / 0.9, 0.15 / 0.9, 0]),
-        (3, 0.6, [2 / 3, 1 / 3, 0, 0]),  # top-k first, then the mass of what is left: 0.5 / 0.9 < 0.6
-        (0, 1e-9, [1, 0, 0, 0]),
-        (1, 1.0, [1, 0, 0, 0]),
-    ],
-)
-def test_filters_draw_from_the_right_distribution(top_k: int, top_p: float, want: list[float]) -> None:
-    n = 40_000
-    logits = torch.tensor([0.15, 0.5, 0.1, 0.25]).log().expand(n, 4)
-    u = torch.from_numpy(uniforms(np.arange(n, dtype=np.uint64), np.zeros(n, dtype=np.uint64)))
-    tokens, logprobs = draw(logits, u, torch.ones(n), torch.full((n,), top_k), torch.full((n,), top_p))
-    counts = Counter(tokens.tolist())
-    for token, p in zip([1, 3, 0, 2], want, strict=True):
-        assert counts[token] / n == pytest.approx(p, abs=0.012) and (p > 0 or counts[token] == 0)
-    torch.testing.assert_close(logprobs, logits[0].log_softmax(-1)[tokens])  # unfiltered
-
-
-def test_temperature_scales_the_logits_and_rows_do_not_mix() -> None:
-    logits = torch.tensor([[2.0, 1.0, 0.0]] * 3)
-    temperature = torch.tensor([0.5, 0.0, 2.0])
-    u = torch.tensor([0.9999999] * 3, dtype=torch.float64)
-    tokens, logprobs = draw(logits, u, temperature, torch.tensor([0, 0, 2]), torch.ones(3))
-    assert tokens.tolist() == [2, 0, 1]  # row 1 is greedy, row 2 may not take its third token
-    want = [(logits[0] / 0.5).log_softmax(-1)[2], logits[0].log_softmax(-1)[0], (logits[0] / 2).log_softmax(-1)[1]]
-    torch.testing.assert_close(logprobs, torch.stack(want))
-
-
-def test_a_token_without_probability_is_never_drawn() -> None:
-    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf]] * 2)
-    u = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
-    assert draw(logits, u, torch.ones(2), torch.zeros(2, dtype=torch.long), torch.ones(2))[0].tolist() == [1, 1]
 
 
 def one(policy: hf, sampling: Sampling, tokens: list[int] | None = None, seed: int = 0) -> Completion:
