@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from agentgym.errors import PolicyError
 from .engine import Engine, EngineLost, Piece
 
 T = TypeVar("T")
+_TRIES = 5  # engines that one turn may lose: more of them are no accident, but what this turn asks for
 Bring = Callable[[Engine], Coroutine[Any, Any, None]]
 
 
@@ -62,7 +64,11 @@ class Fleet:
         self._open.set()
 
     async def generate(self, episode: str, prompt: Sequence[int], params: dict[str, Any], adapter: Callable[[], str | None]) -> Piece:
-        """Ask the episode's engine, or another one where it is lost. A piece may have been cut short by a push: finish "abort"."""
+        """Ask the episode's engine, or another one where it is lost. A piece may have been cut short by a push: finish "abort".
+
+        Raises PolicyError when no engine comes back, and when engine after engine is lost under this very turn.
+        """
+        lost = 0
         while True:
             await self._open.wait()
             if self._failure is not None:
@@ -75,6 +81,8 @@ class Fleet:
                 return await call
             except EngineLost as e:
                 self.lost(m, e)
+                if (lost := lost + 1) >= _TRIES:
+                    raise PolicyError(f"{lost} engines in a row were lost while they wrote one turn of {len(prompt)} tokens; the last: {e}") from e
             except asyncio.CancelledError:
                 if not call.done():  # whoever asked has gone: its request must not go on
                     call.cancel()
@@ -127,6 +135,7 @@ class Fleet:
         if m.up:
             m.up = False
             self.restarts += 1
+            warnings.warn(f"{m.engine.name} was lost and is started anew: {error}", stacklevel=2)
         self.reasons[m.engine.name] = str(error)
         if m.revival is None or m.revival.done():
             m.revival = asyncio.ensure_future(self._revive(m))

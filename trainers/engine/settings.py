@@ -64,6 +64,8 @@ class Settings:
         }
         if cpu:
             out["enforce_eager"] = True  # compiling costs more than it gains
+            # A prompt that is computed in parts, of a request with a seed, ends the engine: "CPU Generator does not use offset" (vLLM 0.32).
+            out["enable_chunked_prefill"] = False
         if self.max_context:
             out["max_model_len"] = self.max_context
         if self.kv_gb or cpu:
