@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -77,16 +76,13 @@ PHASES = {  # metric of its seconds, metric of its tokens
 }
 
 
-def run(python: str, folder: Path, layers: list[str], ranks: int = 0) -> dict[str, float]:
-    """Run a command to its end; return its seconds of all processors. Raises RuntimeError with the end of what it printed."""
+def run(python: str, folder: Path, layers: list[str], ranks: int = 0) -> None:
+    """Run a command to its end. Raises RuntimeError with the end of what it printed."""
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [python, "-P", *start, "-m", "agentgym", "run", TASK, f"run.dir={folder}", *layers]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {"CPU s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
 
 
 def phases(folder: Path) -> dict[str, Any]:
@@ -117,10 +113,10 @@ def warmed(folder: Path) -> str:
 
 
 def shown(result: dict[str, Any]) -> Table:
-    table = Table("way", *PHASES, "CPU s", "success", title="seconds an update (tokens a second)")
+    table = Table("way", *PHASES, "success", title="seconds an update (tokens a second)")
     for name, row in result.items():
         cells = [f"{row[p][0]:.2f}" + (f" ({row[p][1]:,.0f})" if row[p][1] else "") if row[p][0] else "-" for p in PHASES]
-        table.add_row(name, *cells, f"{row['CPU s']:.0f}", f"{row['success']:.2f}")
+        table.add_row(name, *cells, f"{row['success']:.2f}")
     return table
 
 
@@ -143,11 +139,11 @@ def main() -> None:
             print(f"{way.name} …", file=sys.stderr, flush=True)
             folder = Path(place) / str(i)
             try:
-                cost = run(python, folder, [*COMMON, f"model={model}", *way.layers], way.ranks)
+                run(python, folder, [*COMMON, f"model={model}", *way.layers], way.ranks)
             except RuntimeError as e:
                 print(f"{way.name}: failed, and is left out\n{e}", file=sys.stderr, flush=True)
                 continue
-            result[way.name] = phases(folder) | cost
+            result[way.name] = phases(folder)
             print(json.dumps(result[way.name]), file=sys.stderr, flush=True)
     Console(width=180, stderr=True).print(shown(result))
     _out.write({"ways": result}, options.out)
