@@ -14,8 +14,8 @@ from agentgym.errors import PolicyError
 from .engine import Engine, EngineLost, Piece
 
 T = TypeVar("T")
-_TRIES = 5  # engines that one turn may lose: more of them are no accident, but what this turn asks for
 Bring = Callable[[Engine], Coroutine[Any, Any, None]]
+_TRIES = 5  # engines that one turn may lose: more of them are no accident, but what this turn asks for
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class Fleet:
 
         Raises PolicyError when no engine comes back, and when engine after engine is lost under this very turn.
         """
-        lost = 0
+        losses = 0
         while True:
             await self._open.wait()
             if self._failure is not None:
@@ -81,8 +81,8 @@ class Fleet:
                 return await call
             except EngineLost as e:
                 self.lost(m, e)
-                if (lost := lost + 1) >= _TRIES:
-                    raise PolicyError(f"{lost} engines in a row were lost while they wrote one turn of {len(prompt)} tokens; the last: {e}") from e
+                if (losses := losses + 1) >= _TRIES:
+                    raise PolicyError(f"{losses} engines in a row were lost while they wrote one turn of {len(prompt)} tokens; the last: {e}") from e
             except asyncio.CancelledError:
                 if not call.done():  # whoever asked has gone: its request must not go on
                     call.cancel()

@@ -143,17 +143,11 @@ def _group(slot: np.ndarray, first: np.ndarray, count: np.ndarray, begin: np.nda
         first, count, begin = rows
     else:
         slots = torch.from_numpy(slot).to(device)
-    if width == 1:  # as a rule: rows that are writing, which lie packed one behind the other
-        offset = np.zeros((len(count), 1), dtype=np.int64)
-        real = count.nonzero()[0]
-        run = (start, start + len(count)) if len(real) == len(count) else None
-    else:
-        step = np.arange(width)
-        offset = np.minimum(step, (count[:, None] - 1).clip(min=0))
-        real = (step < count[:, None]).ravel().nonzero()[0]
-        whole = begin[:, None] + offset
-        run = (start, start + whole.size) if np.array_equal(whole.ravel(), np.arange(start, start + whole.size)) else None
+    step = np.arange(width)
+    offset = np.minimum(step, (count[:, None] - 1).clip(min=0))
     take = begin[:, None] + offset
+    real = (step < count[:, None]).ravel().nonzero()[0]
+    run = (start, start + take.size) if np.array_equal(take.ravel(), np.arange(start, start + take.size)) else None
     # The mask's row at position p is a window of [0 … 0, -inf … -inf] that shows p + 1 zeros: copying windows is cheaper
     # than comparing every pair.
     ramp = np.zeros(2 * reach - 1, dtype=np.float32)

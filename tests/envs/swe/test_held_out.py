@@ -21,6 +21,7 @@ from agentgym.envs.swe.packages import PACKAGES, fetch
 from agentgym.envs.swe.sandbox import TREE, Backend
 from agentgym.envs.swe.task import SweTask
 from agentgym.errors import DataError
+from agentgym.store import read_lines
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("AGENTGYM_HELD_OUT") != "1", reason="128 episodes take three minutes: set AGENTGYM_HELD_OUT=1"),
@@ -28,6 +29,7 @@ pytestmark = [
 ]
 ROOT = Path(agentgym.__file__).resolve().parents[1]
 TURNS, KILLED_AT = 6, 40
+HELD_OUT = {"python-slugify", "semver", "sqlparse", "xmltodict"}
 LOOK = f"First I look around.\n\n```bash\ncd {TREE} && git log --oneline && ls\n```"
 SUBMIT = "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```"
 
@@ -53,14 +55,10 @@ def conversation(number: int, task: SweTask, other: SweTask) -> tuple[str, list[
 def sources() -> None:
     """The held-out packages' sources, from the cache or from the index that pip uses."""
     try:
-        for name in ("python-slugify", "semver", "sqlparse", "xmltodict"):
+        for name in HELD_OUT:
             fetch(PACKAGES[name])
     except DataError as e:
         pytest.skip(f"the held-out set is not evaluated by an endpoint: {e}")
-
-
-def lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.endswith("}")] if file.exists() else []
 
 
 def test_an_endpoint_on_the_whole_held_out_set(sources: None, endpoint: Any, grading: Backend, machine: Any, tmp_path: Path) -> None:
@@ -71,21 +69,22 @@ def test_an_endpoint_on_the_whole_held_out_set(sources: None, endpoint: Any, gra
         cause, endpoint.conversations[task.problem.strip()] = conversation(i, task, held_out[i - 1])
         expected[task.id] = cause
     folder = tmp_path / "r"
+    episodes = folder / "episodes.jsonl"
     command = [sys.executable, "-m", "agentgym", "eval", endpoint.address, str(ROOT / "tasks" / "swe_chat.yaml"), f"env.sandbox={grading.name}"]
     command += ["--model", "recorded", "--out", str(folder), f"env.max_steps={TURNS}", "rollout.concurrency=4"]
 
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    while len(lines(folder / "episodes.jsonl")) < KILLED_AT:
+    while not episodes.exists() or len(list(read_lines(episodes))) < KILLED_AT:
         assert first.poll() is None, "it ended before it was killed"
         time.sleep(0.2)
     first.send_signal(signal.SIGKILL)
     first.wait(30)
-    done = {row["task"]: row for row in lines(folder / "episodes.jsonl")}
+    done = {row["task"]: row for row in list(read_lines(episodes))}
     endpoint.asked.clear()
 
     second = subprocess.run(command, capture_output=True, text=True, timeout=2400)
     assert second.returncode == 0, second.stderr[-3000:]
-    rows = {row["task"]: row for row in lines(folder / "episodes.jsonl")}
+    rows = {row["task"]: row for row in list(read_lines(episodes))}
     found = {name.rpartition("/")[2]: row.get("cause") or "resolved" for name, row in rows.items()}
     assert found == expected
     assert all(rows[name] == row for name, row in done.items()), "what was finished stays"
@@ -96,7 +95,7 @@ def test_an_endpoint_on_the_whole_held_out_set(sources: None, endpoint: Any, gra
     causes = Counter(expected.values())
     assert (report["n"], report["errors"], report["success"]) == (128, 0, causes.pop("resolved") / 128)
     assert report["causes"] == dict(causes) and report["low"] < report["success"] < report["high"]
-    assert set(report["types"]) == {"python-slugify", "semver", "sqlparse", "xmltodict"}
+    assert set(report["types"]) == HELD_OUT
     for name in (*report["types"], *causes):
         assert name in second.stdout
     assert machine.eventually(lambda: not machine.left_of(first.pid), 30), machine.left_of(first.pid)
