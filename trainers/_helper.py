@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 import signal
 import traceback
@@ -18,8 +19,9 @@ from agentgym.rollout import Agent, Gym
 from agentgym.types import Status, Task, Trajectory
 
 from . import setup
-from .forward import MicroBatch
+from .forward import MicroBatch, live
 from .model import end_ids, trainable
+from .streams import Reference
 from .update import Updater
 
 
@@ -85,6 +87,7 @@ class _Server:
         self.updaters: dict[str, Updater] = {}
         self.params = trainable(model)
         self.tasks: set[asyncio.Task[None]] = set()
+        self.reference: Reference  # once it was lent
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -101,6 +104,10 @@ class _Server:
                     task.add_done_callback(self.tasks.discard)
             elif kind == "load":
                 self.players.policy.load(None, payload)
+            elif kind == "lend":
+                self.reference = Reference(self.model, payload)
+            elif kind == "score":
+                self._reply(self._score(*payload))
             elif kind == "gradient":
                 self._reply(self._gradient(*payload))
 
@@ -121,6 +128,11 @@ class _Server:
         except Exception as e:  # always an answer: the other side waits for it
             trajectory = broken(task, group, e)
         self._reply([(ticket, trajectory)])
+
+    def _score(self, reference: bool, work: list[tuple[MicroBatch, Tensor]], options: dict[str, Any]) -> list[dict[str, Tensor]]:
+        """Compute this helper's share of log-probabilities."""
+        with torch.no_grad(), self.reference.model() if reference else contextlib.nullcontext(self.model) as model:
+            return [live(model, rows, wanted, **options) for rows, wanted in work]
 
     def _gradient(self, stage: str, rows: list[MicroBatch], part: Any, plan: Any) -> Any:
         """Compute this helper's share; the gradient goes into the shared buffer, the measurements are the answer."""

@@ -11,12 +11,13 @@ import asyncio
 import itertools
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.multiprocessing as mp
-from torch import nn
+from torch import Tensor, nn
 
 from agentgym import registry
 from agentgym.config import Config
@@ -25,6 +26,7 @@ from agentgym.rollout import Agent, Gym
 from agentgym.types import Task, Trajectory
 
 from ._helper import helper
+from .forward import live
 from .model import trainable
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ class Crew:
         for mate in self._mates:
             mate.send("load", version)
 
-    # -- gradients ----------------------------------------------------------------------------------------------------------------
+    # -- forward passes ----------------------------------------------------------------------------------------------------------------
 
     def share(self, work: Sequence[MicroBatch]) -> list[list[MicroBatch]]:
         """Deal micro-batches out, the largest first to whoever has least; entry 0 is this process's own."""
@@ -110,6 +112,28 @@ class Crew:
             shares[i].append(rows)
             load[i] += rows.cells
         return shares
+
+    def lend(self, reference: nn.Module | None) -> None:
+        """Give the helpers the model that `score` calls the reference, its weights in shared memory; None: the policy's with its adapters off."""
+        if reference is not None:
+            reference.share_memory()
+        for mate in self._mates:
+            mate.send("lend", reference, ForkingPickler.dumps)  # which passes the shared memory on, not its content
+
+    def score(
+        self, model: nn.Module, work: Sequence[MicroBatch], wanted: Tensor, *, reference: bool, **options: Any
+    ) -> Iterator[tuple[MicroBatch, dict[str, Tensor]]]:
+        """Yield each micro-batch with what forward.live finds for its `wanted` [N] tokens, computed by all processes, without gradient.
+
+        model  the policy's, or with `reference` the one that was lent
+        """
+        shares = [[(rows, wanted[rows.index]) for rows in mine] for mine in self.share(work)]
+        for mate, theirs in zip(self._mates, shares[1:], strict=True):
+            mate.send("score", (reference, theirs, options))
+        yield from ((rows, live(model, rows, asked, **options)) for rows, asked in shares[0])
+        for mate, theirs in zip(self._mates, shares[1:], strict=True):
+            mate.wait("its share of the log-probabilities")
+            yield from zip((rows for rows, _ in theirs), mate.receive(), strict=True)
 
     def start(self, stage: str, shares: Sequence[list[MicroBatch]], part: Any, plan: Any) -> None:
         """Send the helpers their shares of a gradient."""
@@ -180,9 +204,9 @@ class _Mate:
         self.process.start()
         theirs.close()
 
-    def send(self, kind: str, payload: Any) -> None:
+    def send(self, kind: str, payload: Any, pickled: Callable[[Any], Any] = pickle.dumps) -> None:
         try:
-            self.pipe.send_bytes(pickle.dumps((kind, payload), protocol=5))
+            self.pipe.send_bytes(pickled((kind, payload)))
         except OSError as e:
             raise self._dead() from e
 

@@ -18,6 +18,7 @@ Work = TypeVar("Work")
 # which malloc takes from the system and gives back. Blocks below 32 MB come from glibc's heap, where freed ones were not used again (measured).
 _MAX_LOGITS = 2**26
 _CHUNK = 2**24
+_DEALT = 2048  # tokens of the smallest micro-batch that work is cut into for several processes
 
 
 class Segmented(Protocol):
@@ -130,6 +131,11 @@ def _buckets(lengths: list[int], budget: int) -> Iterator[slice]:
         if full or uneven:
             yield slice(first, i)
             first = i
+
+
+def even(budget: int, tokens: int, processes: int) -> int:
+    """Return the budget of a micro-batch when `tokens` are dealt among processes: smaller where there would be nothing to deal out evenly."""
+    return min(budget, max(_DEALT, tokens // (2 * processes)))
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -209,14 +209,16 @@ class Session:
     def _reference(self, name: str, *, anew: bool) -> Reference:
         """Return the model as it was when the stage began; its weights are on disk, since a resumed run has only the later ones."""
         out = Reference(self.model)
-        if out.model is not self.model:  # adapters are switched off instead: nothing to keep
+        if out.own is not None:  # else adapters are switched off: nothing to keep
             folder = self.dir / "reference" / name
             if self.sharded:
-                (self.sharded.save if anew else self.sharded.load)(folder, dict(out.model.named_parameters()))
+                (self.sharded.save if anew else self.sharded.load)(folder, dict(out.own.named_parameters()))
             elif anew:
                 save_model(self.model, self.tokenizer, folder)
             else:
-                load_weights(out.model, folder)
+                load_weights(out.own, folder)
+        if self.crew:
+            self.crew.lend(out.own)
         return out
 
     def leave(self, index: int) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,10 @@ from agentgym.errors import ConfigError, did_you_mean
 from agentgym.types import Trajectory
 
 from .batch import Batch
-from .forward import device_of, joined, live, micro_batches, mine
+from .forward import MicroBatch, device_of, even, joined, live, micro_batches, mine
+
+if TYPE_CHECKING:
+    from .crew import Crew
 
 
 @dataclass
@@ -29,6 +32,7 @@ class Round:
     temperature   that of the sampler
     budget        tokens of one forward pass, padding included
     share         whether what segments begin with in common is computed once
+    crew          processes that compute a share of the built-in streams
     """
 
     trajectories: Sequence[Trajectory] = ()
@@ -36,6 +40,7 @@ class Round:
     temperature: float = 1.0
     budget: int = 8192
     share: bool = False
+    crew: Crew | None = None
 
 
 class Filler(Protocol):
@@ -77,16 +82,28 @@ def frozen(model: nn.Module) -> nn.Module:
 
 
 class Reference:
-    """The model as it is now, frozen: the same weights with their adapters off when there are adapters (no memory), else a copy."""
+    """The model as it is now, frozen: the same weights with their adapters off when there are adapters (no memory), else a copy.
 
-    def __init__(self, model: nn.Module) -> None:
-        self._off: Callable[[], AbstractContextManager[Any]] = getattr(model, "disable_adapter", contextlib.nullcontext)
-        self.model = model if hasattr(model, "disable_adapter") else frozen(model)
+    own  the copy, None if there is none; given, it is taken instead of a new one
+    """
 
-    def score(self, batch: Batch, *, temperature: float, budget: int, share: bool = False) -> Tensor:
-        """Return [N] ref_logp."""
-        with self._off():
-            return score(self.model, batch, temperature=temperature, budget=budget, share=share)[0]
+    def __init__(self, model: nn.Module, own: nn.Module | None = None) -> None:
+        self._model = model
+        self.own = own if own is not None or hasattr(model, "disable_adapter") else frozen(model)
+
+    def model(self) -> AbstractContextManager[nn.Module]:
+        """Hold the model as it was, for scoring."""
+        return contextlib.nullcontext(self.own) if self.own is not None else self._without_adapters()
+
+    @contextlib.contextmanager
+    def _without_adapters(self) -> Iterator[nn.Module]:
+        with self._model.disable_adapter():  # type: ignore[operator, union-attr]
+            yield self._model
+
+    def score(self, batch: Batch, **how: Any) -> Tensor:
+        """Return [N] ref_logp; `how` as in the function `score`."""
+        with self.model() as model:
+            return score(model, batch, reference=True, **how)[0]
 
 
 def available(fillers: Iterable[Filler] = ()) -> set[str]:
@@ -123,7 +140,7 @@ def fill(
         raise ConfigError(f"there is no stream {name!r}.{did_you_mean(name, known)} Streams: {', '.join(sorted(known))}")
     theirs = {n for f in fillers.values() for n in f.provides}
     own = sorted({"logp_train", "entropy"} & wanted - theirs)
-    how: dict[str, Any] = {"temperature": round.temperature, "budget": round.budget, "share": round.share}
+    how: dict[str, Any] = {"temperature": round.temperature, "budget": round.budget, "share": round.share, "crew": round.crew}
     if own:
         with timed(batch, f"stream/{'+'.join(own)}"):
             logp, entropy = score(model, batch, entropy="entropy" in own, **how)
@@ -154,18 +171,36 @@ def timed(batch: Batch, name: str) -> Iterator[None]:
 
 
 @torch.no_grad()
-def score(model: nn.Module, batch: Batch, *, temperature: float, budget: int, entropy: bool = False, share: bool = False) -> tuple[Tensor, Tensor]:
+def score(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    temperature: float,
+    budget: int,
+    entropy: bool = False,
+    share: bool = False,
+    crew: Crew | None = None,
+    reference: bool = False,
+) -> tuple[Tensor, Tensor]:
     """Return (log-probability, entropy in nats) [N] of the written tokens under `model`; 0 on what was only read, entropy 0 if not asked for.
 
-    `budget`: padded tokens of one forward pass; `share`: compute what segments begin with in common once.
+    budget     padded tokens of one forward pass
+    share      whether what segments begin with in common is computed once
+    crew       processes that compute a share each; with `reference`, under the model that was lent to them
     """
     device = device_of(model)
     there = batch.to(device)
     logp, ent = torch.zeros(2, batch.n_tokens, device=device)
-    for rows in mine(model, micro_batches(there, budget, share=share), lambda r: r.cells):
-        found = live(model, rows, there.sampled[rows.index], temperature=temperature, entropy=entropy)
-        logp[rows.index] = found["logp"]
+    work = micro_batches(there, budget if crew is None else even(budget, batch.n_tokens, crew.n), share=share)
+    options: dict[str, Any] = {"temperature": temperature, "entropy": entropy}
+    found: Iterable[tuple[MicroBatch, dict[str, Tensor]]]
+    if crew is None:
+        found = ((rows, live(model, rows, there.sampled[rows.index], **options)) for rows in mine(model, work, lambda r: r.cells))
+    else:
+        found = crew.score(model, list(work), there.sampled, reference=reference, **options)
+    for rows, columns in found:
+        logp[rows.index] = columns["logp"]
         if entropy:
-            ent[rows.index] = found["entropy"]
+            ent[rows.index] = columns["entropy"]
     logp, ent = joined(model, logp, ent)
     return logp.to(batch.token.device), ent.to(batch.token.device)

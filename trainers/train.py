@@ -86,6 +86,7 @@ class Stage:
         self.fillers, self.critic = setup.make_fillers(c, model, session.renderer)
         self.ahead = session.ahead(name, self.sampler.take) if goes_ahead(c) else None
         # Where others play meanwhile, this process learns alone: the cores are theirs.
+        self.crew = None if self.ahead else session.crew
         self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew or session.sharded, stage=name)
         self.updater.check(self.credit, self.fillers.values())
         self.needs = self.updater.needs(self.credit, self.fillers.values())
@@ -154,7 +155,7 @@ class Stage:
         u, played = self.c.update, [t for g in groups for t in g]
         batch = pack(played, discount=self.c.discount)
         kept = [t for t in played if not t.failed]
-        round = Round(kept, self.s.state.update, self.updater.temperature, u.tokens_per_microbatch, self.updater.share)
+        round = Round(kept, self.s.state.update, self.updater.temperature, u.tokens_per_microbatch, self.updater.share, self.crew)
         fill(batch, self.needs, self.s.model, self.s.reference, round, self.fillers)
         with timed(batch, "learn/credit"):
             metrics = self.assign(batch, self.credit) if self.credit is not None else {}

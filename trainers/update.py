@@ -20,7 +20,7 @@ from . import streams
 from .batch import TOKEN, Batch
 from .call import FOR_CREDIT, LIVE, PACKED, call, check, columns, name_of, takes_state
 from .call import needs as columns_needed
-from .forward import MicroBatch, device_of, live, micro_batches
+from .forward import MicroBatch, device_of, even, live, micro_batches
 from .ops import full
 from .prefix import shares
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Objective = tuple[str, Callable[..., Any], float]  # name, function, coefficient
 Plan = Sequence[tuple[Tensor, Tensor]]  # per objective: what each token counts, and its coefficient in the loss
-_DEALT = 2048  # tokens of the smallest micro-batch that a crew's work is cut into
 Decay = Literal["constant", "linear", "cosine"]
 _SUMMED = ("tokens", "seconds", "skipped", "updates")  # metrics that add up over the steps of a round; the others are averaged
 
@@ -195,9 +194,7 @@ class Updater:
 
     def _budget(self, part: Batch) -> int:
         """Return the tokens of a micro-batch: fewer where a crew would have nothing to deal out evenly."""
-        if self.crew is None:
-            return self.tokens_per_microbatch
-        return min(self.tokens_per_microbatch, max(_DEALT, part.n_tokens // (2 * self.crew.n)))
+        return self.tokens_per_microbatch if self.crew is None else even(self.tokens_per_microbatch, part.n_tokens, self.crew.n)
 
     def _plan(self, part: Batch, weight: Tensor | None, objective: Objective) -> tuple[Tensor, Tensor]:
         """Return what each token counts in an objective: base [N] (0 or 1, or the objective's own) and c [N] = ∂reduce/∂loss.

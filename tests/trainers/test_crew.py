@@ -23,12 +23,14 @@ import yaml
 from agentgym.config import Config, stages
 from agentgym.errors import ConfigError, PolicyError
 from agentgym.renderer import Renderer
-from agentgym.trainers import setup
+from agentgym.trainers import crew as crew_module
+from agentgym.trainers import forward, setup
 from agentgym.trainers.batch import Batch, pack
 from agentgym.trainers.crew import Crew
 from agentgym.trainers.forward import Rows
-from agentgym.trainers.model import load_model
+from agentgym.trainers.model import load_model, trainable
 from agentgym.trainers.session import make_gym
+from agentgym.trainers.streams import Reference, score
 from agentgym.trainers.train import train
 from agentgym.trainers.update import Updater
 from agentgym.types import Trajectory
@@ -113,6 +115,35 @@ def test_two_processes_give_the_numbers_of_one(crewed: tuple[Config, Any, Any, C
     assert [s.completion.tokens for t in second for s in t.steps] == [
         s.completion.tokens for t in played(config, model, tokenizer, None) if t.group in ("g1", "g3") for s in t.steps
     ]
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_log_probabilities_are_dealt_too(toy: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, lora: bool) -> None:
+    """The policy's as it is now, and the reference's as it was when it was lent, adapters off or a copy; small passes, so that both have some."""
+    config = toy({"run": {"workers": 2}, "model": {"lora": {"r": 4}} if lora else {}})
+    model, tokenizer = parts(config)
+    crew, batch = Crew(config, model, tokenizer, n=2), batch_of(config, model, tokenizer)
+    monkeypatch.setattr(forward, "_DEALT", 64)
+    how = {"temperature": 0.7, "budget": 200, "entropy": True}
+    reference = Reference(model)
+    assert (reference.own is None) == lora
+    crew.lend(reference.own)
+    before = score(model, batch, **how)
+    assert before[0].min() < -1 and before[1].max() > 1
+    with torch.no_grad():
+        for p in trainable(model):
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+    counted = [0]
+    original = forward.live
+    monkeypatch.setattr(crew_module, "live", lambda *args, **kw: (counted.append(len(args[1].index)), original(*args, **kw))[1])
+    after = score(model, batch, crew=crew, **how)
+    frozen = reference.score(batch, crew=crew, temperature=0.7, budget=200)
+    crew.close()
+    assert 0 < sum(counted) < 2 * batch.n_tokens  # this process computed a part
+    for mine, alone in ((after, score(model, batch, **how)), ((frozen,), before[:1])):
+        for a, b in zip(mine, alone, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(after[0], before[0], atol=0.1)
 
 
 def test_two_runs_of_a_crew_are_the_same(toy: Callable[..., Config], tmp_path: Path) -> None:

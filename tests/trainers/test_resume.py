@@ -169,6 +169,27 @@ def test_checkpoints_further_apart(toy: Callable[..., Config], tmp_path: Path, s
     assert everything(tmp_path / "sparse")[1:] == expected[1:]
 
 
+def test_two_processes_go_on_with_the_reference_of_before(toy: Callable[..., Config], tmp_path: Path) -> None:
+    """Its weights come from the disk then, and the helper must have them too."""
+    train(longer(toy, "straight", workers=2))
+    config = longer(toy, "pieces", workers=2)
+
+    def dying(self: Session, *args: Any) -> None:
+        original(self, *args)
+        if self.state.stage == 1 and self.state.update == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        original = Session.maybe_save
+        patch.setattr(Session, "maybe_save", dying)
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    resume(tmp_path / "pieces")
+    found, expected = everything(tmp_path / "pieces"), everything(tmp_path / "straight")
+    assert any(row.get("loss/kl", 0) > 0 for row in found[4])
+    assert found == expected
+
+
 # ----------------------------------------------------------------------------------------------------------------- refusals
 
 
