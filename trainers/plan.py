@@ -16,6 +16,10 @@ from agentgym.config import Config, Shard, stages, to_layer
 from agentgym.errors import AgentGymError, ConfigError
 
 from . import memory, setup, shard, streams
+from .ahead import goes_ahead
+from .cluster import _launch, _open
+from .cluster._open import backend_of
+from .cluster._place import Backend
 from .ranks import launched
 from .update import Updater
 
@@ -40,8 +44,11 @@ class Plan:
 def plan(config: Config) -> Plan:
     """Work out the plan of a run."""
     out = Plan([yaml.safe_dump(_shown(config), sort_keys=False, default_flow_style=None, width=140).rstrip(), ""])
+    backend = _try(out, lambda: backend_of(config))
+    if backend is not None:
+        _placed(config, backend, out)
     ranks = config.shard.ranks or launched()
-    _try(out, lambda: _device(config, ranks, out))
+    _try(out, lambda: _device(config, ranks, out, backend is not None and backend.trainer.number > 1))
     if ranks or config.shard != Shard():
         _try(out, lambda: shard.check(config))
     model = _try(out, lambda: memory.skeleton(config.model))
@@ -77,7 +84,23 @@ def _shown(config: Config) -> dict[str, Any]:
     return {k: v for k, v in to_layer(config).items() if v not in (None, {}, [])}
 
 
-def _device(config: Config, ranks: int, out: Plan) -> None:
+def _placed(config: Config, backend: Backend, out: Plan) -> None:
+    """Say what the cluster starts, and refuse what does not fit together."""
+    n, e, w = backend.trainer, backend.engines, backend.envs
+    _try(out, lambda: _launch.check(config, backend))
+    if n.number > 1:
+        config.shard.ranks = config.shard.ranks or n.number
+    _try(out, lambda: _open.check(config, backend, alone=not config.shard.ranks))
+    if not (n.number or e.number or w.number):
+        return
+    each = [f"{x.number} {name} ({x.cpus:g} CPUs, {x.gpus:g} GPUs each)" for x, name in ((n, "trainer processes"), (e, "engines")) if x.number]
+    each += [f"{w.number} environment workers ({w.cpus:g} CPUs and {w.concurrency} environments each)"] if w.number else []
+    out.lines += [f"cluster {config.cluster.name} starts {', '.join(each)}"]
+    if e.number:
+        out.notes.append("the memory while playing is that of each engine here, which has the weights too (and the reference has not)")
+
+
+def _device(config: Config, ranks: int, out: Plan, started: bool) -> None:
     """Note what the devices are, and refuse what is not there."""
     formats = {str(config.model.options.get("dtype", "float32")), config.shard.compute}
     if config.run.device == "cpu" and formats - {"float32"}:
@@ -85,7 +108,7 @@ def _device(config: Config, ranks: int, out: Plan) -> None:
     if not ranks and config.shard != Shard():
         raise ConfigError("shard.* does nothing where the model is not sharded: set shard.ranks (1 needs no torchrun)")
     if ranks > 1:
-        out.notes.append(f"start it with {_start(config.shard, ranks)}")
+        out.notes.append("the cluster starts all processes" if started else f"start it with {_start(config.shard, ranks)}")
     if not config.run.device.startswith("cuda"):
         return
     here, wanted = torch.cuda.device_count(), config.shard.group or max(ranks, 1)
@@ -125,6 +148,7 @@ def _named(name: str, options: dict[str, Any]) -> str:
 def _bind(c: Config) -> None:
     """Bind every plug-in and check every column, as a run does before it begins."""
     registry.find("env", c.env.name)
+    setup.check_alone(c, goes_ahead(c) or c.run.workers > 1)
     for kind in ("context", "action", "policy", "sampler", "explore"):
         section = getattr(c, kind)
         registry.bind(kind, section.name, section.options)

@@ -1,4 +1,4 @@
-"""The processes of one run, as torchrun started them: who plays what, and what they tell each other. No model in here.
+"""The processes of one run, as torchrun or the cluster started them: who plays what, and what they tell each other. No model in here.
 
 All of them run the same loop on the same data. Each plays every n-th group, whole, and then all get all episodes: seeds go by the group, and a
 draw by its episode's own seed, so who plays a group does not matter. Process 0 alone writes to disk and speaks.
@@ -66,7 +66,9 @@ class Ranks(Alone):
     """
 
     def __init__(self, device: str) -> None:
-        self.device = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else torch.device(device)
+        # Whoever is shown its own GPU only has it as number 0.
+        gpu = int(os.environ.get("LOCAL_RANK", "0")) % max(1, torch.cuda.device_count())
+        self.device = torch.device(device, gpu) if device == "cuda" else torch.device(device)
         # Models meet through NCCL where there are GPUs; what processes tell each other goes through the hosts.
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         if self.device.type == "cuda":

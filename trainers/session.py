@@ -106,11 +106,11 @@ class Session:
         model, tokenizer, sharded = _model(config, ranks)
         renderer = Renderer(tokenizer, stop_ids=end_ids(model))
         policy = setup.make_policy(config.policy, model, renderer)
-        setup.check_alone(policy, beside)
+        setup.check_alone(config, beside)
         crew = Crew(config, model, tokenizer, n=config.run.workers) if config.run.workers > 1 else None
         checkpoints = _checkpoints(config, folder, sharded)
         loggers = _begin_folder(config, folder, train_tasks, held_out) if ranks.first else Loggers({})
-        fleet = open_fleet(config, model, tokenizer, policy, alone=sharded is None, say=loggers.text)
+        fleet = open_fleet(config, model, tokenizer, alone=sharded is None, say=loggers.text)
         panel = setup.Panel(held_out, make_gym(fleet or crew, config, config.splits.eval, "eval", ranks.n), config.run.seed)
         self = cls(config, folder, model, tokenizer, renderer, policy, train_tasks, panel, loggers, checkpoints, crew, fleet, ranks, sharded)
         if resume:

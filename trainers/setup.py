@@ -135,11 +135,16 @@ def make_policy(section: Plugin, model: Any, renderer: Renderer | None) -> Polic
     return policy
 
 
-def check_alone(policy: Policy, processes: bool) -> None:
-    """Raise ConfigError when several processes play and the policy is one that a single process must have to itself."""
-    if processes and getattr(policy, "alone", False):
+def is_alone(config: Config) -> bool:
+    """Return whether a single process must have the policy to itself."""
+    return bool(getattr(registry.find("policy", config.policy.name), "alone", False))
+
+
+def check_alone(config: Config, processes: bool) -> None:
+    """Raise ConfigError when several processes play and a single one must have the policy to itself."""
+    if processes and is_alone(config):
         raise ConfigError(
-            f"policy {type(policy).__name__!r} works in one process: set run.workers=1 and rollout.max_staleness=0. More engines make it faster, not "
+            f"policy {config.policy.name!r} works in one process: set run.workers=1 and rollout.max_staleness=0. More engines make it faster, not "
             "more processes that ask them"
         )
 

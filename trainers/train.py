@@ -22,7 +22,7 @@ from . import setup, streams
 from .ahead import goes_ahead
 from .batch import Batch, pack
 from .call import call, takes_state
-from .cluster._open import trained_elsewhere
+from .cluster._launch import trained_elsewhere
 from .diagnose import diagnose, disagreement, staleness
 from .session import Session
 from .streams import Round, fill, timed
@@ -76,7 +76,7 @@ class Stage:
         self.policy = session.policy if c.policy == session.config.policy else setup.make_policy(c.policy, model, session.renderer)
         # What an expert plays says nothing about the model, so it goes by another name.
         self.kind = "rollout" if self.policy is session.policy else "demonstration"
-        setup.check_alone(self.policy, goes_ahead(c) or session.crew is not None)
+        setup.check_alone(c, goes_ahead(c) or session.crew is not None)
         self.agent = setup.make_agent(c, self.policy, session.renderer)
         self.gym = session.gym(c, c.splits.train, name)
         self.explore = registry.bind("explore", c.explore.name, c.explore.options)

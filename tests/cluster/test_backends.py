@@ -201,7 +201,7 @@ def test_gpus_are_given_from_the_last_one_on(monkeypatch: pytest.MonkeyPatch) ->
     of = lambda n, gpus, there: devices(Engines(n, gpus=gpus), there)  # noqa: E731
     assert of(2, 0.0, 8) == ["", ""] and of(2, 1.0, 4) == ["2", "3"] and of(2, 2.0, 5) == ["1,2", "3,4"]
     assert of(4, 0.5, 3) == ["1", "1", "2", "2"] and of(3, 0.4, 2) == ["0", "0", "1"]
-    with pytest.raises(ConfigError, match=r"asks for 4 GPU\(s\) \(2 engines with 2 each\), this machine shows 3"):
+    with pytest.raises(ConfigError, match=r"asks for 4 GPU\(s\) \(2 of them with 2 each\), this machine shows 3"):
         of(2, 2.0, 3)
     with pytest.raises(ConfigError, match="a whole number, or below 1"):
         of(1, 1.5, 3)

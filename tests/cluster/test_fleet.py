@@ -27,7 +27,6 @@ from agentgym.trainers.model import end_ids, load_model
 from agentgym.types import Trajectory
 
 B, S = 2, 2
-NOBODY: Any = object()  # the policy of a process that leaves playing to others
 EXPLORE = registry.bind("explore", "independent", {})
 
 
@@ -48,7 +47,7 @@ class World:
         self.model, self.tokenizer = load_model("tiny", corpus=setup.corpus(config), seed=0, **config.model.options)
         self.tasks = setup.tasks_of(config, "train")
         self.said: list[str] = []
-        fleet = open_fleet(config, self.model, self.tokenizer, NOBODY, alone=True, say=self.said.append)
+        fleet = open_fleet(config, self.model, self.tokenizer, alone=True, say=self.said.append)
         assert fleet is not None
         self.fleet: Fleet = fleet
 
@@ -286,16 +285,15 @@ def test_one_that_keeps_dying_ends_the_run_with_a_word(obedient: str, monkeypatc
 )
 def test_what_does_not_fit_together_is_refused(obedient: str, cluster: dict[str, Any], layer: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        open_fleet(configure(obedient, cluster, layer), None, None, NOBODY, alone=True, say=print)  # type: ignore[arg-type]
+        open_fleet(configure(obedient, cluster, layer), None, None, alone=True, say=print)  # type: ignore[arg-type]
 
 
 def test_a_sharded_model_and_a_policy_that_has_to_be_alone_are_refused(obedient: str) -> None:
     with pytest.raises(ConfigError, match="one trainer with a whole model"):
-        open_fleet(configure(obedient, {"envs": {"number": 1}}), None, None, NOBODY, alone=False, say=print)  # type: ignore[arg-type]
-    single = type("single", (), {"alone": True})()
-    with pytest.raises(ConfigError, match=r"policy 'single' works in one process: set cluster.engines.number to 0 or 1"):
-        open_fleet(configure(obedient, {"engines": {"number": 2}}), None, None, single, alone=True, say=print)  # type: ignore[arg-type]
+        open_fleet(configure(obedient, {"envs": {"number": 1}}), None, None, alone=False, say=print)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"policy 'vllm' works in one process: set cluster.engines.number to 0 or 1"):
+        open_fleet(configure(obedient, {"engines": {"number": 2}}, {"policy": "vllm"}), None, None, alone=True, say=print)  # type: ignore[arg-type]
 
 
 def test_without_engines_and_workers_nothing_is_placed(obedient: str) -> None:
-    assert open_fleet(configure(obedient, {"name": "local"}), None, None, NOBODY, alone=True, say=print) is None  # type: ignore[arg-type]
+    assert open_fleet(configure(obedient, {"name": "local"}), None, None, alone=True, say=print) is None  # type: ignore[arg-type]

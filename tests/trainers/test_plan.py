@@ -151,6 +151,26 @@ def test_what_should_be_known_is_noted() -> None:
     assert not found.refused and found.text().endswith("This would run.")
 
 
+def test_what_a_cluster_starts_is_told_and_what_it_cannot_do_refused() -> None:
+    of = lambda *changes: plan(load(["alfworld"], ["run.workers=1", *changes])).text()  # noqa: E731
+    text = of("cluster.engines={number: 2, cpus: 2}", "cluster.envs={number: 4, concurrency: 3}")
+    assert "cluster local starts 2 engines (2 CPUs, 0 GPUs each), 4 environment workers (1 CPUs and 3 environments each)" in text
+    assert "note: the memory while playing is that of each engine here" in text and text.endswith("This would run.")
+    text = of("cluster.trainer.number=2")
+    assert "cluster local starts 2 trainer processes (1 CPUs, 0 GPUs each)" in text and "memory on each of 2 devices" in text
+    assert "note: the cluster starts all processes" in text and "torchrun" not in text and text.endswith("This would run.")
+    for changes, says in [
+        (["cluster.engines.number=2", "run.workers=2"], "REFUSED: run.workers=2 shares one model"),
+        (["cluster.engines.number=2", "policy=vllm"], "REFUSED: policy 'vllm' works in one process"),
+        (["cluster.engines.number=2", "shard.ranks=2"], "REFUSED: cluster.engines and cluster.envs serve one trainer"),
+        (["cluster.trainer.number=2", "cluster.envs.number=1"], "REFUSED: cluster.trainer.number=2: the processes share one model"),
+        (["policy=vllm", "stages.rl.rollout.max_staleness=1"], "REFUSED: policy 'vllm' works in one process: set run.workers=1"),
+        (["cluster.engines.nubmer=2"], "REFUSED: cluster.engines: unknown key 'nubmer'. Did you mean 'number'"),
+    ]:
+        text = of(*changes)
+        assert says in text and text.endswith("This would not run."), text
+
+
 def test_the_command(command: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = command("run", "alfworld", "--dry-run")
     assert code == 0 and out.rstrip().endswith("This would run.") and "stage warm: 80 updates" in out and not list(Path.cwd().iterdir())

@@ -10,9 +10,9 @@ from torch import nn
 from agentgym import registry
 from agentgym.config import Config, stages
 from agentgym.errors import ConfigError
-from agentgym.policy import Policy
 from agentgym.types import Task
 
+from .. import setup
 from ..ahead import Ahead, goes_ahead
 from ._ahead import FleetAhead
 from ._fleet import Fleet
@@ -25,22 +25,35 @@ def backend_of(config: Config) -> Backend:
     return backend
 
 
-def open_fleet(config: Config, model: nn.Module, tokenizer: Any, policy: Policy, *, alone: bool, say: Callable[[str], None]) -> Fleet | None:
+def open_fleet(config: Config, model: nn.Module, tokenizer: Any, *, alone: bool, say: Callable[[str], None]) -> Fleet | None:
     """Place engines and environment workers; None where both are in this process.
 
-    policy  of the run, as this process has made it;  alone: one process has the whole model. Raises ConfigError on what does not fit together.
+    alone: one process has the whole model. Raises ConfigError on what does not fit together.
     """
     backend = backend_of(config)
     if not backend.engines.number and not backend.envs.number:
         return None
+    check(config, backend, alone=alone)
+    backend.open(config.run.dir)
+    try:
+        return Fleet(backend, config, model, tokenizer, say=say)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def check(config: Config, backend: Backend, *, alone: bool) -> None:
+    """Raise ConfigError where engines and workers do not fit to the rest of the configuration; `alone`: one process has the whole model."""
+    if not backend.engines.number and not backend.envs.number:
+        return
     if not alone:
         raise ConfigError(
             "cluster.engines and cluster.envs serve one trainer with a whole model; where a model is spread over several processes (shard.ranks, "
             "torchrun) each of them plays itself: leave cluster out"
         )
-    if getattr(policy, "alone", False) and backend.engines.number > 1:
+    if setup.is_alone(config) and backend.engines.number > 1:
         raise ConfigError(
-            f"policy {type(policy).__name__!r} works in one process: set cluster.engines.number to 0 or 1, and give the policy more engines"
+            f"policy {config.policy.name!r} works in one process: set cluster.engines.number to 0 or 1, and give the policy more engines"
         )
     ahead = any(goes_ahead(c) for c in stages(config).values())
     if config.run.workers > 1:
@@ -54,12 +67,6 @@ def open_fleet(config: Config, model: nn.Module, tokenizer: Any, policy: Policy,
             f"cluster.envs has room for {backend.envs.number * backend.envs.concurrency} environments in all, too few for "
             f"{backend.engines.number} engines: raise cluster.envs.number or concurrency"
         )
-    backend.open(config.run.dir)
-    try:
-        return Fleet(backend, config, model, tokenizer, say=say)
-    except BaseException:
-        backend.close()
-        raise
 
 
 def ahead_of(
@@ -69,33 +76,3 @@ def ahead_of(
     if fleet is not None and fleet.n:
         return FleetAhead(fleet, config, stage, model, tokenizer, take, say=say)
     return Ahead(config, stage, model, tokenizer, take, say=say)
-
-
-class TrainerRole:
-    """The trainer in a process that the cluster placed; it places engines and workers from there."""
-
-    def __init__(self, local: bytes) -> None:
-        registry.add_pickled(local)
-
-    def train(self, config: Config, resume: bool) -> dict[str, Any]:
-        """Run all stages and return the summary."""
-        from ..train import train_here
-
-        return train_here(config, resume=resume)
-
-
-def trained_elsewhere(config: Config, *, resume: bool) -> dict[str, Any] | None:
-    """Train where the cluster places the trainer and return the summary; None where that is this process.
-
-    The run folder has to be one that all machines see.
-    """
-    backend = backend_of(config)
-    if not backend.trainer.number:
-        return None
-    backend.connect()
-    try:
-        place = backend.place("trainer", "trainer", 0, TrainerRole, registry.local_name("env", config.env.name), restart=False)
-        found: dict[str, Any] = place.call("train", config, resume).result()
-        return found
-    finally:
-        backend.close()

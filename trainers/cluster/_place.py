@@ -44,7 +44,7 @@ class Envs:
 
 @dataclass(frozen=True)
 class Trainer:
-    """The trainer: 1 in a process of its own, 0 in the one that was started."""
+    """The trainer: 0 is the process that was started, 1 one of its own, more of them share one model (shard)."""
 
     number: int = 0
     cpus: float = 1.0
@@ -98,14 +98,21 @@ class Backend(Protocol):
         """Find the machines, reserve nothing. Raises ConfigError where that cannot be."""
         ...
 
-    def open(self, name: str) -> None:
-        """Connect, and reserve what engines and workers need; `name` is the run's. Raises ConfigError where what the roles ask for is not there."""
+    def host(self) -> str:
+        """Return an address of the machine that this is called on; a static method, which travels."""
+        ...
+
+    def open(self, name: str, *, trainers: bool = False) -> None:
+        """Connect, and reserve what engines and workers need, or the trainers; `name` is the run's.
+
+        Raises ConfigError where what the roles ask for is not there.
+        """
         ...
 
     def place(self, name: str, kind: str, index: int, make: Callable[..., Any], *args: Any, restart: bool) -> Place:
         """Start `make(*args)` in a process of its own, without waiting for it.
 
-        kind     "engine" or "envs": whose resources it gets;  index: the number among these
+        kind     "engine", "envs" or "trainer": whose resources it gets;  index: the number among these
         restart  when it dies, begin anew under the same place (without what it knew); else it stays dead
         """
         ...

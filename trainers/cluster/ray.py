@@ -19,7 +19,8 @@ class ray:
 
     engines          {number, cpus, gpus}: actors with the model and the agent loop; 0 (the default): the trainer's process samples itself
     envs             {number, cpus, concurrency}: actors with environments; 0 (the default): environments live beside the model
-    trainer          {number, cpus, gpus}: 1 puts the trainer into an actor too; 0 (the default): it is the process that you started
+    trainer          {number, cpus, gpus}: 1 puts the trainer into an actor too; more share one model (shard), as with torchrun; 0 (the default):
+                     it is the process that you started
     strategy         how engines and workers are spread over machines; Ray's words for placement groups
     address          of a running cluster, or "auto"; "" = the one that this process is connected to, else a Ray of the run's own, on this machine
     object_store_mb  of a Ray of the run's own; 0 = Ray's default, a third of the memory
@@ -43,8 +44,6 @@ class ray:
     ) -> None:
         self.engines, self.envs = section(Engines, engines, "cluster.engines"), section(Envs, envs, "cluster.envs")
         self.trainer = section(Trainer, trainer, "cluster.trainer")
-        if self.trainer.number > 1:
-            raise ConfigError(f"cluster.trainer.number is {self.trainer.number}; it is 0 (the process that you started) or 1 (an actor)")
         if object_store_mb and object_store_mb < 80:
             raise ConfigError(f"cluster.object_store_mb is {object_store_mb}; Ray needs at least 80")
         if not patience > 0:
@@ -55,13 +54,21 @@ class ray:
         self._mine = False  # whether this process started Ray, and ends it
         self._places: list[ActorPlace] = []
 
-    def open(self, name: str) -> None:
+    @staticmethod
+    def host() -> str:
+        """Return the address of this machine that Ray knows."""
+        from ray.util import get_node_ip_address
+
+        return str(get_node_ip_address())
+
+    def open(self, name: str, *, trainers: bool = False) -> None:
         """Connect to Ray, or start one, and reserve what the roles ask for.
 
         Raises ConfigError where Ray is not installed, or does not have what is asked for within `patience` seconds.
         """
         self.connect()
         bundles = [self._bundle("engine")] * self.engines.number + [self._bundle("envs")] * self.envs.number
+        bundles = [self._bundle("trainer")] * self.trainer.number if trainers else bundles
         if not bundles or self._group is not None:
             return
         from ray.util import placement_group
@@ -73,7 +80,7 @@ class ray:
             raise ConfigError(
                 f"cluster.ray asks for {_sum(bundles)} (strategy {self._strategy}), which could not be had within {self._patience:g} s. "
                 f"The cluster has {_resources(self._ray.cluster_resources())}, free: {_resources(self._ray.available_resources())}. Lower "
-                "cluster.engines or cluster.envs (number, cpus, gpus), take another strategy, or add machines"
+                "cluster.engines, cluster.envs or cluster.trainer (number, cpus, gpus), take another strategy, or add machines"
             )
 
     def place(self, name: str, kind: str, index: int, make: Callable[..., Any], *args: Any, restart: bool) -> ActorPlace:
@@ -81,8 +88,8 @@ class ray:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         options: dict[str, Any] = self._resources(kind)
-        if kind != "trainer":
-            bundle = index if kind == "engine" else self.engines.number + index
+        if self._group is not None:
+            bundle = self.engines.number + index if kind == "envs" else index
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
         if self._runtime_env:
             options["runtime_env"] = self._runtime_env
