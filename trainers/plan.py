@@ -64,7 +64,10 @@ def plan(config: Config) -> Plan:
     if config.run.device.startswith("cuda") and not torch.cuda.is_available():
         count = f"{ranks} GPUs" if ranks > 1 else "a GPU"
         memory_of = f" with {out.peak / 0.9 / _GB:.0f} GB or more" + (" each" if ranks > 1 else "") if out.peak else ""
-        out.refused.append(f"run.device={config.run.device}: this machine has no GPU that torch sees. Needed: {count}{memory_of}")
+        if backend is not None and backend.trainer.number and config.cluster.name != "local":
+            out.notes.append(f"the trainers need {count}{memory_of}; the machines of the cluster were not looked at")
+        else:
+            out.refused.append(f"run.device={config.run.device}: this machine has no GPU that torch sees. Needed: {count}{memory_of}")
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +251,8 @@ async def held_out(s: Session, label: str, *, full: bool) -> Report:
 
     report = await evaluate(keep, tasks, k=k, concurrency=len(tasks) * k, progress=s.progress(f"evaluation {label}"))
     s.check()
-    s.evaluated(label, report, {"eval/seconds": time.perf_counter() - started, "eval/written": float(written(finished))})
+    report = replace(report, seconds=time.perf_counter() - started)  # where the episodes were dealt to processes, they were played before
+    s.evaluated(label, report, {"eval/seconds": report.seconds, "eval/written": float(written(finished))})
     s.keep("eval", label, sorted(finished, key=lambda t: t.task.id))
     return report
 

@@ -40,6 +40,7 @@ def test_two_trainers_have_the_numbers_of_one_process(request: pytest.FixtureReq
     alone = train(toy({"rollout": {"tasks": 3}, "shard": {"ranks": 1}}, name="alone"))
     found = train(toy({"rollout": {"tasks": 3}, "cluster": {"name": name, "trainer": TWO}}))
     assert found["updates"] == alone["updates"] == 4 and found["eval"]["final"]["success"] == alone["eval"]["final"]["success"]
+    assert all(e["seconds"] > 0.01 for e in found["eval"].values())
     assert tokens(tmp_path / "run") == tokens(tmp_path / "alone") and len(tokens(tmp_path / "run")) == 7
     for row, other in zip(*(read_lines(tmp_path / n / "metrics.jsonl") for n in ("run", "alone")), strict=True):
         assert row.get("loss") == pytest.approx(other.get("loss"), rel=1e-3, abs=1e-5)

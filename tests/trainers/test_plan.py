@@ -159,6 +159,9 @@ def test_what_a_cluster_starts_is_told_and_what_it_cannot_do_refused() -> None:
     text = of("cluster.trainer.number=2")
     assert "cluster local starts 2 trainer processes (1 CPUs, 0 GPUs each)" in text and "memory on each of 2 devices" in text
     assert "note: the cluster starts all processes" in text and "torchrun" not in text and text.endswith("This would run.")
+    large = plan(load(["alfworld_chat", "eight_gpus"], ["cluster={name: ray, trainer: {number: 8, gpus: 1}}"])).text()
+    assert "note: the trainers need 8 GPUs with 46 GB or more each; the machines of the cluster were not looked at" in large
+    assert large.endswith("This would run.")
     for changes, says in [
         (["cluster.engines.number=2", "run.workers=2"], "REFUSED: run.workers=2 shares one model"),
         (["cluster.engines.number=2", "policy=vllm"], "REFUSED: policy 'vllm' works in one process"),
