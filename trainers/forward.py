@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from .last_layer import last_states
 from .prefix import AFTER_HEAD, Tree, tree_batches
 
 Work = TypeVar("Work")
@@ -188,9 +189,10 @@ def columns_of_pass(
     if temperature <= 0:
         raise ValueError(f"temperature is {temperature}; the log-probabilities of greedy decoding are not defined, use a positive one")
     asked = wanted & ~rows.first
-    hidden, head = states(model, rows)
     at = rows.at
     which, back = _distinct(rows, asked) if among is None else (asked.nonzero()[:, 0], None)  # `among` differs from row to row
+    before = at[which - 1]
+    hidden, head = states(model, rows, before if valued is None else torch.cat([before, at[valued]]))
 
     def score(x: Tensor, target: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
         logits = head(x).float()
@@ -203,13 +205,13 @@ def columns_of_pass(
         return logq.gather(-1, target[:, None])[:, 0], spread, logq.gather(-1, ids)
 
     ids = hidden.new_zeros(len(which), 0, dtype=torch.int64) if among is None else among[asked].long()
-    found = _chunked(score, (hidden[at[which - 1]], rows.token[which], ids), _vocabulary(model, hidden))
+    found = _chunked(score, (hidden[: len(which)], rows.token[which], ids), _vocabulary(model, hidden))
     columns = {"logp": True, "entropy": entropy, "logq": among is not None}
     out = {n: _place(x if back is None else x[back], asked) for (n, is_wanted), x in zip(columns.items(), found, strict=False) if is_wanted}
     if valued is not None:
         from . import reserve  # which reads `features`
 
-        out["value_live"] = _place(reserve.probe(model)(hidden[at[valued]]).float(), valued)
+        out["value_live"] = _place(reserve.probe(model)(hidden[len(which) :]).float(), valued)
     return out
 
 
@@ -250,20 +252,27 @@ def _chunked(score: Callable[..., tuple[Tensor, ...]], columns: tuple[Tensor, ..
     return tuple(torch.cat(x) for x in zip(*parts, strict=True))
 
 
-def states(model: nn.Module, rows: MicroBatch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Return [cells, D], which `rows.at` points into, and the function from [M, D] to logits [M, V], as `features` does."""
+def states(model: nn.Module, rows: MicroBatch, cells: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Return [m, D] the last states of `cells` [m], places that `rows.at` names, and the function from [m, D] to logits, as `features` does."""
+    if len(cells) == rows.cells:
+        kept, back = torch.arange(rows.cells, device=cells.device), cells
+    else:
+        kept, back = cells.unique(return_inverse=True)
     if isinstance(rows, Rows):
-        hidden, head = features(model, rows.ids)
-        return hidden.flatten(0, 1), head
+        hidden, head = features(model, rows.ids, kept)
+        return hidden[back], head
     from .tree_attention import hidden as of_tree  # FlexAttention takes its time to load
 
     outer: Any = model
     inner = outer.get_base_model() if hasattr(outer, "get_base_model") else outer
-    return of_tree(inner.get_decoder(), rows), inner.get_output_embeddings()
+    return of_tree(inner.get_decoder(), rows, kept)[back], inner.get_output_embeddings()
 
 
-def features(model: nn.Module, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Return [rows, L, D] and the function from [M, D] to logits [M, V]; for unknown models the logits themselves and the identity."""
+def features(model: nn.Module, ids: Tensor, index: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Return [m, D] the last states of the tokens `index` [m] of the flattened ids [rows, L], and the function from [m, D] to logits [m, V].
+
+    For unknown models these are the logits themselves, and the identity.
+    """
     outer: Any = model
     inner = outer.get_base_model() if hasattr(outer, "get_base_model") else outer
     prompt_learning = getattr(getattr(outer, "active_peft_config", None), "is_prompt_learning", False)
@@ -271,9 +280,9 @@ def features(model: nn.Module, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], 
     if known and not any(getattr(inner.config, k, None) for k in AFTER_HEAD):
         head, decoder = inner.get_output_embeddings(), inner.get_decoder()
         if head is not None and decoder is not None and decoder is not inner:
-            return decoder(input_ids=ids, use_cache=False).last_hidden_state, head
+            return last_states(decoder, index, ids), head
     out = outer(input_ids=ids, use_cache=False) if hasattr(outer, "config") else outer(ids)
-    return getattr(out, "logits", out), lambda x: x
+    return getattr(out, "logits", out).flatten(0, 1)[index], lambda x: x
 
 
 def _vocabulary(model: nn.Module, features: Tensor) -> int:

@@ -59,7 +59,8 @@ def reserve(model: nn.Module, tokenizer: PreTrainedTokenizerFast, plus: int, min
             f"the tokens {plus} and {minus} have nearly the same row in the output head, which is frozen (adapters), so no value could be read "
             "from their difference: name two others (critic.tokens)"
         )
-    hidden, _ = features(model, torch.zeros(1, 1, dtype=torch.int64, device=_head(model).weight.device))
+    ids = torch.zeros(1, 1, dtype=torch.int64, device=_head(model).weight.device)
+    hidden, _ = features(model, ids, ids[0])
     if hidden.shape[-1] != _head(model).weight.shape[-1]:
         raise ConfigError(f"{type(_inner(model)).__name__} changes its logits after the output head, or hides it: no token can be taken out there")
     setattr(_inner(model).config, KEY, {"plus": plus, "minus": minus, "scale": float(scale)})

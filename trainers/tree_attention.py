@@ -25,6 +25,7 @@ from transformers import AttentionInterface
 
 from agentgym.errors import PolicyError
 
+from .last_layer import last_states
 from .prefix import Stem, Tree
 
 NAME = "agentgym_tree"
@@ -33,11 +34,11 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def hidden(decoder: Any, tree: Tree) -> Tensor:
-    """Return [C, D] the last hidden states of a tree's cells under a transformers decoder, with gradient."""
+def hidden(decoder: Any, tree: Tree, cells: Tensor) -> Tensor:
+    """Return [m, D] the last hidden states of some cells [m] of a tree under a transformers decoder, with gradient."""
     plan = _Plan(_buckets(tree.branches), tree.stems, None) if tree.ids.device.type == "cpu" else _Plan((), (), block_mask(tree.end))
     with _attention(decoder.config):
-        out: Tensor = decoder(input_ids=tree.ids[None], position_ids=tree.position[None], use_cache=False, tree=plan).last_hidden_state[0]
+        out = last_states(decoder, cells, tree.ids[None], position_ids=tree.position[None], tree=plan)
     if out.requires_grad:
         out.register_hook(functools.partial(_recompute, decoder.config))
     return out

@@ -103,7 +103,7 @@ def test_the_estimate_is_what_real_tensors_take() -> None:
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(watch, lambda x: x):
-        kept = features(model, torch.zeros(4, 100, dtype=torch.int64))
+        kept = features(model, torch.zeros(4, 100, dtype=torch.int64), torch.arange(400))
     assert kept[0].requires_grad
     real = sum(x.untyped_storage().nbytes() for x in seen.values())
     outside, layer = memory.activations(section, 4)
@@ -195,7 +195,7 @@ def test_recomputing_layers_is_done_in_evaluation_mode_too(monkeypatch: pytest.M
         model, _ = load_model("tiny", gradient_checkpointing=saving, lora=lora, layers=2)
         kept: list[int] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x.numel()) or x, lambda x: x):  # type: ignore[func-returns-value]
-            features(model, torch.zeros(1, 50, dtype=torch.int64))
+            features(model, torch.zeros(1, 50, dtype=torch.int64), torch.arange(50))
         assert (sum(kept) < 40_000) == saving and not model.training
 
 

@@ -100,7 +100,7 @@ def test_the_value_is_the_clipped_difference_of_the_two_logits(biased: Any) -> N
     logits = model(ids).logits.detach().clone()
     for scale, clips in ((10.0, False), (0.5, True)):
         reserve.reserve(model, tokenizer, plus, minus, scale)
-        p = reserve.probe(model)(features(model, ids)[0].flatten(0, 1))
+        p = reserve.probe(model)(features(model, ids, torch.arange(8))[0])
         expected = ((logits[..., plus] - logits[..., minus]) / scale).clamp(-1, 1).flatten()
         torch.testing.assert_close(p, expected)
         assert bool((p.abs() == 1).any()) == clips
@@ -109,7 +109,7 @@ def test_the_value_is_the_clipped_difference_of_the_two_logits(biased: Any) -> N
 def test_the_values_gradient_reaches_the_backbone_and_the_two_rows_only(biased: Any) -> None:
     model, tokenizer, (plus, minus) = biased
     reserve.reserve(model, tokenizer, plus, minus, 10.0)
-    reserve.probe(model)(features(model, torch.tensor([[5, 9, 7]]))[0][0]).sum().backward()
+    reserve.probe(model)(features(model, torch.tensor([[5, 9, 7]]), torch.arange(3))[0]).sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for n, p in model.named_parameters() if ".layers.0." in n)
     rows = model.get_output_embeddings().weight.grad.abs().sum(1).nonzero()[:, 0]
     assert set(rows.tolist()) == {plus, minus}
@@ -161,7 +161,8 @@ def test_a_saved_model_keeps_it(tiny: Any, tmp_path: Path) -> None:
     assert reserve.reserved(again) == {"plus": 20, "minus": 21, "scale": 7.0} and banned(again) == [20, 21]
     assert reserve.choose(again, tok) == (20, 21)
     ids = torch.tensor([[5, 9, 7]])
-    torch.testing.assert_close(reserve.probe(again)(features(again, ids)[0]), reserve.probe(model)(features(model, ids)[0]))
+    p, q = (reserve.probe(m)(features(m, ids, torch.arange(3))[0]) for m in (again, model))
+    torch.testing.assert_close(p, q)
     save_model(load_model("tiny", **SMALL)[0], tokenizer, tmp_path / "plain")
     assert banned(load_model(str(tmp_path / "plain"))[0]) == []
 

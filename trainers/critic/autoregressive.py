@@ -90,7 +90,7 @@ class autoregressive:
         there = batch.to(next(self._model.parameters()).device)
         value, out = reserve.probe(self._model), torch.zeros(batch.n_tokens, device=there.token.device)
         for rows in micro_batches(there, round.budget, share=round.share):
-            out[rows.index] = value(states(self._model, rows)[0][rows.at])
+            out[rows.index] = value(states(self._model, rows, rows.at)[0])
         return out.to(batch.token.device)
 
     def learn(self, batch: Batch, round: Round, generator: torch.Generator) -> dict[str, float]:
@@ -126,7 +126,7 @@ class autoregressive:
         for rows in micro_batches(there, round.budget, share=round.share):
             own = rows.index[here[rows.index]].cpu()
             n, y = count[own].double(), aim[own].double()
-            x = states(self._model, rows)[0][rows.at[here[rows.index]]].cpu().double()
+            x = states(self._model, rows, rows.at[here[rows.index]])[0].cpu().double()
             for name, part in (("xx", x.T @ (n[:, None] * x)), ("xy", x.T @ y)):
                 self._sums[name] = self._sums[name] + part if name in self._sums else part
         xx = self._sums["xx"]

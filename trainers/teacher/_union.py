@@ -20,9 +20,8 @@ def _logits(model: nn.Module, contexts: Sequence[Context], batch: Batch, wanted:
     """Yield (index of tokens [m] in the batch, logits [m, V] that they are drawn from), of the wanted tokens in their contexts."""
     device = next(model.parameters()).device
     for rows, source, scored in rectangles(contexts, batch, wanted, round.budget, device, share=round.share):
-        hidden, head = states(model, rows)
-        x, index = hidden[rows.at[scored.nonzero()[:, 0] - 1]], source[scored]
-        del hidden
+        x, head = states(model, rows, rows.at[scored.nonzero()[:, 0] - 1])
+        index = source[scored]
         step = chunk(model, head, x)
         for part, where in zip(x.split(step), index.split(step), strict=True):
             yield where, head(part).float() / round.temperature
