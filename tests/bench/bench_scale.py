@@ -3,11 +3,10 @@
     python tests/bench/bench_scale.py [--ray-python PATH] [--vllm-python PATH] [--model FOLDER] [--only WORD …] [--out FILE.json]
 
 Each line is an `agentgym run` of its own: tasks/alfworld.yaml from one warm-started model (made first, or --model), four updates of 192 episodes with
-a KL term, so that there is a reference, and the whole held-out panel before and after. Given are medians over the updates after the first, in seconds
-of the clock, since the work is in several processes; tokens a second are those that were written (rollout, evaluation) or that the batch has (all
-else).
+a KL term, so that there is a reference, and the whole held-out panel before and after. Given are medians over the updates after the first, and the
+evaluation after them, in seconds of the clock, since the work is in several processes; tokens a second are those that were written (rollout,
+evaluation) or that the batch has (all else).
 Lines that need Ray or vLLM run with the Python that has it, and are left out, with a word, where there is none. One thread a process.
-The model's heads have 32 channels, which vLLM asks for on a CPU.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK = str(ROOT / "tasks" / "alfworld.yaml")
-MODEL = "model={name: tiny, layers: 3, hidden: 96, heads: 3, kv_heads: 1, head_dim: 32, ffn: 256, vocab: 448}"
 UPDATES = 4
 COMMON = [
     "stages.warm=null",
@@ -108,7 +106,7 @@ def has(python: str, modules: str) -> bool:
 
 def warmed(folder: Path) -> str:
     """Return the folder of a warm-started model."""
-    run(sys.executable, folder, [MODEL, "stages.rl=null", "stages.warm.update.count=40", "run.workers=2", "eval.tasks=20"])
+    run(sys.executable, folder, ["stages.rl=null", "stages.warm.update.count=40", "run.workers=2", "eval.tasks=20"])
     return str(sorted((folder / "checkpoints").glob("step-*/model"))[-1])
 
 
