@@ -99,7 +99,7 @@ class Run:
 
     dir: str = ""  # default: runs/<task file>-<date>
     seed: int = 0
-    workers: int = 1  # processes that share the model: each plays and differentiates a share (CPU only); with rollout.max_staleness one of
+    workers: int = 1  # processes that share the model: each plays, scores and differentiates a share (CPU only); with rollout.max_staleness one of
     # them learns and the others play, one at least
     threads: int = 0  # torch threads of each process; 0 = torch's default, or 1 where there are several workers
     device: str = "cpu"
