@@ -50,7 +50,7 @@ class Net(nn.Module):
             return found.flatten()
         from ..tree_attention import hidden
 
-        return self._value(hidden(self.backbone, rows))
+        return self._value(hidden(self.backbone, rows, torch.arange(rows.cells, device=rows.ids.device)))
 
     def _value(self, hidden: Tensor) -> Tensor:
         value: Tensor = self.head(hidden.float()).squeeze(-1)

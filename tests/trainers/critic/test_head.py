@@ -17,7 +17,9 @@ from agentgym.registry import bind
 from agentgym.trainers.batch import Batch, pack
 from agentgym.trainers.call import call
 from agentgym.trainers.critic.head import head
+from agentgym.trainers.forward import micro_batches
 from agentgym.trainers.model import add_lora
+from agentgym.trainers.prefix import Tree
 from agentgym.trainers.streams import Round
 from agentgym.types import Completion, Status, Step, Task, Trajectory
 
@@ -112,11 +114,31 @@ def test_values_are_those_of_each_tokens_context(make_model: Make, random_batch:
         torch.testing.assert_close(found["value"][own], torch.cat([v.new_zeros(1), v[:-1]]), atol=1e-4, rtol=1e-4)
 
 
-def gradient(model: nn.Module, batch: Batch, budget: int) -> list[torch.Tensor]:
+def common() -> Batch:
+    """Four episodes that begin with the same 40 tokens and go on differently."""
+    prompt = [1 + i % 20 for i in range(40)]
+    tails = [Completion("x", [2 + i, 5, 9 - i], [-1.0] * 3, "stop", 0) for i in range(4)]
+    steps = [Step(prompt, False, x, "x", True, "o", 1.0, "s", 0.0) for x in tails]
+    return pack([Trajectory(Task("t", "toy", "train"), "g", [x], outcome=1.0, status=Status.TERMINATED) for x in steps], discount=1.0)
+
+
+def test_common_beginnings_are_computed_once_and_change_no_value_and_no_gradient(make_model: Make) -> None:
+    batch, made = common(), critic(make_model(), scale=3.0)
+    nn.init.normal_(made.net.head.weight, generator=generator())
+    assert any(isinstance(rows, Tree) for rows in micro_batches(batch, 1000, share=True))
+    found, plain = (made.fill(batch, Round(budget=1000, share=share)) for share in (True, False))
+    for name in plain:
+        torch.testing.assert_close(found[name], plain[name], atol=1e-5, rtol=1e-5)
+    shared, alone = (gradient(make_model(), batch, 1000, share=share) for share in (True, False))
+    for a, b in zip(shared, alone, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def gradient(model: nn.Module, batch: Batch, budget: int, *, share: bool = False) -> list[torch.Tensor]:
     made = critic(model)
     nn.init.normal_(made.net.head.weight, generator=generator())
     columns = {"old": torch.zeros(batch.n_tokens), "target": batch.token.float() / 7}
-    made.backward(replace(batch, streams=columns), budget)
+    made.backward(replace(batch, streams=columns), budget, share=share)
     return [p.grad for p in made.net.parameters() if p.grad is not None]
 
 
