@@ -39,8 +39,8 @@ def known() -> dict[str, Any]:
     return {}
 
 
-def by_two(toy: Callable[..., Config], name: str, **cluster: Any) -> Config:
-    return toy({"rollout": {"tasks": 3}, "cluster": {"trainer": TWO, **cluster}}, name=name)
+def by_two(toy: Callable[..., Config], folder: str, **cluster: Any) -> Config:
+    return toy({"rollout": {"tasks": 3}, "cluster": {"trainer": TWO, **cluster}}, name=folder)
 
 
 @pytest.mark.parametrize("name", ["local", pytest.param("ray", marks=pytest.mark.ray)])

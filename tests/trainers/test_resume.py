@@ -81,7 +81,7 @@ def one_go(toy: Callable[..., Config], tmp_path: Path, straight: dict[str, Any])
     return straight["all"]  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_killed_at_any_moment_it_goes_on_to_the_same_numbers(toy: Callable[..., Config], tmp_path: Path, straight: dict[str, Any], seed: int) -> None:
     expected = one_go(toy, tmp_path, straight)
     rng = random.Random(seed)

@@ -41,6 +41,7 @@ from ._weights import dismantle, pack
 _IN_A_ROW = 3  # engines lost in one place, with nothing finished in between, that a run survives
 _DEATHS = 2  # losses that an episode may see before it counts as broken: it may be what kills
 _STARTING = 900.0  # seconds in which an engine has to say something for the first time: it reads its model
+_PAUSE = 3.0  # seconds before another one takes the place of an engine that never was there: its machine may be gone without everybody knowing yet
 _LOOK = 5.0  # seconds between two looks at who has said nothing
 
 # What a stage that plays ahead hears: number of the engine, "group" | "stale" | "lost", what about it.
@@ -81,6 +82,8 @@ class Link:
     def __init__(self, place: Place, index: int, owner: str, deaths: int, events: queue.SimpleQueue[Any]) -> None:
         self.place, self.index, self.owner, self.deaths = place, index, owner, deaths
         self.jobs: dict[int, Job] = {}
+        self.there = False  # whether its process has answered at all
+        self.waits = False  # for its successor
         self.spoke, self.silent = False, 0.0
         self._events = events
 
@@ -96,7 +99,9 @@ class Link:
         error = future.exception()
         if error is not None:
             self._events.put((self, "lost" if isinstance(error, LostError) else "failed", error))
-        elif kind:
+            return
+        self.there = True
+        if kind:
             self._events.put((self, kind, future.result()))
 
 
@@ -267,8 +272,14 @@ class Fleet:
             self._counts["episodes_again"] += again
             for what, data in found:
                 self._take(link, what, *pickle.loads(data))
-        elif kind == "lost":
+        elif kind == "gone" or (kind == "lost" and link.there):
             self._replace(link, payload)
+        elif kind == "lost":
+            if not link.waits:
+                link.waits = True
+                timer = threading.Timer(_PAUSE, self._events.put, [(link, "gone", payload)])
+                timer.daemon = True
+                timer.start()
         else:
             notes = "\n".join(getattr(payload, "__notes__", ()))
             self._fail(PolicyError(f"{link.place.name} failed: {type(payload).__name__}: {payload}\n{notes}".rstrip()))
@@ -300,12 +311,12 @@ class Fleet:
             worker.call("forget", link.owner)
         again = []
         for job in link.jobs.values():
-            job.deaths += 1
+            job.deaths += link.there  # else it was none of its doing
             if job.deaths >= _DEATHS:
                 job.answer(broken(job.task, job.group, PolicyError(f"{error} while it played this episode, for the second time")))
             else:
                 again.append(job)
-        self._counts["episodes_lost"] += len(link.jobs)
+        self._counts["episodes_lost"] += len(link.jobs) if link.there else 0
         if again or self.listener is None:  # else the stage that plays ahead says it
             self.say(f"{error}; another one takes its place, and {len(again)} episodes are played again")
         new = self.links[link.index] = self._link(link.index, link.deaths + 1)
