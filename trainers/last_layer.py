@@ -43,9 +43,9 @@ def last_states(decoder: Any, index: Tensor, input_ids: Tensor, **inputs: Any) -
     return out if trimmed else out[index]
 
 
-def _known(kind: type) -> bool:
-    forward: Any = kind.forward  # type: ignore[attr-defined]
-    return forward.__module__.startswith("transformers.models.") and forward.__qualname__.split(".")[0] in _KNOWN
+def _known(kind: Any) -> bool:
+    home, name = kind.forward.__module__, kind.forward.__qualname__
+    return home.startswith("transformers.models.") and name.split(".")[0] in _KNOWN
 
 
 def _forward(layer: Any, index: Tensor, hidden_states: Tensor, *args: Any, **inputs: Any) -> Tensor:

@@ -88,7 +88,7 @@ class Reference:
     """
 
     def __init__(self, model: nn.Module, own: nn.Module | None = None) -> None:
-        self._model = model
+        self._model: Any = model
         self.own = own if own is not None or hasattr(model, "disable_adapter") else frozen(model)
 
     def model(self) -> AbstractContextManager[nn.Module]:
@@ -97,7 +97,7 @@ class Reference:
 
     @contextlib.contextmanager
     def _without_adapters(self) -> Iterator[nn.Module]:
-        with self._model.disable_adapter():  # type: ignore[operator, union-attr]
+        with self._model.disable_adapter():
             yield self._model
 
     def score(self, batch: Batch, **how: Any) -> Tensor:

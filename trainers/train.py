@@ -88,7 +88,7 @@ class Stage:
         self.ahead = session.ahead(name, self.sampler.take) if goes_ahead(c) else None
         # Where others play meanwhile, this process learns alone: the cores are theirs.
         self.crew = None if self.ahead else session.crew
-        self.updater = Updater.from_config(c, model, crew=None if self.ahead else session.crew or session.sharded, stage=name)
+        self.updater = Updater.from_config(c, model, crew=self.crew or session.sharded, stage=name)
         self.updater.check(self.credit, self.fillers.values())
         self.needs = self.updater.needs(self.credit, self.fillers.values())
         if getattr(self.policy, "samples_elsewhere", False):  # by another program, which may disagree: that is measured at every update
